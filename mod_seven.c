@@ -1,0 +1,1874 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * mod_seven: keeps an httpd open to honest clients while slow ones fill it (SeVen, 2014 and 2016).
+ *
+ * A connection that holds a worker holds a place. seven_core decides who gets one and who loses
+ * one; this file tells it what clients do, and acts on what it says:
+ *
+ *   recognise  filters next to the network see a client make its worker wait, in a TLS handshake,
+ *              head, body or slow read, and see it make progress
+ *   detect     the core knows when the places are taken
+ *   add        process_connection asks for a place, whenever a worker starts on a connection
+ *   decide     the core; a loser learns of it from the watcher of its process
+ *
+ * Each child has a watcher, a thread that shuts down the sockets of its losers: only a thread of
+ * the same process can. One of the watchers leads: it looks at the listeners' accept queues, since
+ * with every worker held nobody gets as far as asking, and keeps the reserve, episodes and sweeps.
+ *
+ * What children share (struct shared) lives in anonymous shared memory and outlives restarts, so
+ * that the children of an old generation still count. It holds no pointers.
+ */
+#include "apr_lib.h"
+#include "apr_optional.h"
+#include "apr_portable.h"
+#include "apr_shm.h"
+#include "apr_strings.h"
+#include "ap_listen.h"
+#include "ap_mpm.h"
+#include "http_config.h"
+#include "http_connection.h"
+#include "http_core.h"
+#include "http_log.h"
+#include "http_protocol.h"
+#include "http_request.h"
+#include "http_ssl.h"
+#include "httpd.h"
+#include "mod_status.h"
+#include "mpm_common.h"
+#include "scoreboard.h"
+#include "util_filter.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <pthread.h>
+#include <sched.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "seven_core/episode.h"
+#include "seven_core/histogram.h"
+#include "seven_core/seven.h"
+
+module AP_MODULE_DECLARE_DATA seven_module;
+APLOG_USE_MODULE(seven);
+
+#define MS UINT64_C(1000)
+#define SECOND UINT64_C(1000000)
+#define LEASH (250 * MS)         /* how long a refused client may take to ask and be told */
+#define TICK_TENSE (5 * MS)      /* the leader's, while the server is short of workers */
+#define TICK_LEAD (50 * MS)      /* the leader's otherwise */
+#define TICK_WATCH (200 * MS)    /* a watcher's with connections: how often writers are looked at */
+#define TICK_IDLE SECOND         /* a watcher's without */
+#define LEASE (500 * MS)         /* a leader silent for so long is replaced */
+#define CALM (5 * SECOND)        /* an overload is over after so long without a decision */
+#define ORPHAN_AGE (10 * SECOND) /* a place without an owner's record for so long is given back */
+#define SMALL_WRITE 16384        /* bytes that never block a worker when nothing is pending */
+
+/* ---- types ------------------------------------------------------------------------------ */
+
+enum engine { ENGINE_OFF, ENGINE_ON, ENGINE_DETECT_ONLY };
+
+/* A number of places, or a share of the whole. */
+struct amount {
+    int value;
+    int percent;
+    const ap_directive_t *where;
+    int set;
+};
+
+struct config {
+    enum engine engine;
+    struct amount limit, reserve;
+    seven_policy policy;
+    const ap_directive_t *policy_where; /* the last directive that changed the policy */
+    int min_rate;                       /* bytes a second */
+    int retry_after;                    /* seconds */
+    apr_array_header_t *exempt;         /* of apr_ipsubnet_t * */
+    uint32_t places, reserved, workers; /* worked out once the MPM's limits are known */
+};
+
+/* What a client makes its worker do. The names are for people. */
+enum phase { HEAD, BODY, HANDLER, RESPONSE, TUNNEL, PHASES };
+static const char *const phase_names[PHASES] = {"handshake or head", "body", "handler", "response",
+                                                "tunnel"};
+
+/* A child process, as others know it. */
+#define DEAD ((pid_t)-1)
+struct child {
+    _Atomic pid_t pid; /* 0: free; DEAD: gone, its places not yet given back */
+    sem_t wake;
+    _Atomic uint32_t refused; /* connections on the leash now */
+    _Atomic uint32_t exempt;  /* connections without a place now */
+    _Atomic uint32_t shed;    /* parked connections it should let go */
+};
+
+struct shared {
+    _Atomic uint64_t leader; /* child << 48 | the beat, in microseconds */
+    _Atomic uint64_t tense_until;
+    _Atomic uint64_t evicted, parked_shed;
+    seven_histogram eviction_to_free;
+    seven_episode episode; /* the leader's */
+    _Atomic uint64_t swept_us;
+    uint32_t children;
+    struct child child[]; /* then the phase of each place's holder, then the pool */
+};
+
+struct conn;
+
+/* One per connection, HTTP/2's secondary ones included: is the server at work for it? */
+struct exchange {
+    struct conn *conn;
+    request_rec *r;
+    int working;
+};
+
+/* A client's connection. Its worker changes it; the watcher reads it, while it is pinned. */
+struct conn {
+    struct exchange exchange; /* the connection's own */
+    conn_rec *c;
+    _Atomic int fd;
+    int own_fd; /* fd is a duplicate, ours to close */
+    int entry;  /* in the process's table; -1: none */
+    seven_ticket ticket;
+    int holds, refused, exempt, learned;
+    const char *how;     /* for %{seven}n */
+    uint64_t unpaid;     /* bytes that have not bought a tick yet */
+    _Atomic int working; /* exchanges the server is at work for */
+    _Atomic int wrote;   /* part of an HTTP/1 response is out, and not all */
+    _Atomic int evicted;
+    _Atomic uint64_t evicted_us;
+    _Atomic uint64_t leash_us;  /* refused: when its time is up */
+    _Atomic uint64_t parked_us; /* since when the MPM holds it without a worker; 0: it does not */
+    uint64_t acked;             /* the watcher's: bytes the client had acknowledged */
+};
+
+/* The process's connections, for its watcher. FREE -> LIVE -> FREE by the worker; LIVE -> PINNED
+ * -> LIVE by the watcher, which the worker waits for: a few instructions and a system call. */
+enum { ENTRY_FREE, ENTRY_LIVE, ENTRY_PINNED };
+#define NO_TICKET UINT64_MAX
+struct entry {
+    _Atomic int state;
+    _Atomic uint64_t ticket; /* slot << 32 | serial */
+    struct conn *conn;
+};
+
+/* Outlives the module's own unloading at a restart. */
+struct retained {
+    apr_shm_t *shm;
+    seven_policy policy;
+    uint32_t children;
+};
+
+static struct {
+    struct config *conf;
+    server_rec *server;
+    struct shared *shared;
+    seven_pool *pool;
+    _Atomic int *phases; /* of each place's holder */
+    /* in a child */
+    uint32_t child;
+    struct entry *table;
+    int table_size;
+    _Atomic int table_used; /* one past the highest entry ever used */
+    pthread_t watcher;
+    int watching;
+    _Atomic int stop;
+} seven;
+
+/* ---- helpers ---------------------------------------------------------------------------- */
+
+static uint64_t clock_us(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * SECOND + (uint64_t)t.tv_nsec / 1000;
+}
+
+/* The thread's generator, seeded by the system. */
+static seven_rng *generator(void)
+{
+    static _Thread_local seven_rng rng;
+    static _Thread_local int seeded;
+    uint64_t seed;
+
+    if (!seeded) {
+        if (getrandom(&seed, sizeof(seed), 0) != sizeof(seed)) {
+            seed = clock_us() ^ (uint64_t)(uintptr_t)&rng;
+        }
+        seven_seed(&rng, seed);
+        seeded = 1;
+    }
+    return &rng;
+}
+
+static int touches(void)
+{
+    return seven.conf->engine == ENGINE_ON;
+}
+
+static struct conn *conn_of(const conn_rec *c)
+{
+    struct exchange *exchange = ap_get_module_config(c->conn_config, &seven_module);
+
+    return exchange ? exchange->conn : NULL;
+}
+
+static void wake(uint32_t child)
+{
+    if (child < seven.shared->children) {
+        sem_post(&seven.shared->child[child].wake);
+    }
+}
+
+static uint64_t leader_make(uint32_t child, uint64_t beat)
+{
+    return (uint64_t)child << 48 | (beat & ((UINT64_C(1) << 48) - 1));
+}
+
+static uint32_t leader_child(uint64_t leader)
+{
+    return (uint32_t)(leader >> 48);
+}
+
+static uint64_t leader_beat(uint64_t leader)
+{
+    return leader & ((UINT64_C(1) << 48) - 1);
+}
+
+/* From now on for a while the leader looks often. */
+static void be_tense(uint64_t now)
+{
+    uint64_t until = atomic_load(&seven.shared->tense_until);
+
+    if (until < now + SECOND) {
+        atomic_store(&seven.shared->tense_until, now + 2 * SECOND);
+        if (until < now) {
+            wake(leader_child(atomic_load(&seven.shared->leader)));
+        }
+    }
+}
+
+/* ---- the process's table ---------------------------------------------------------------- */
+
+static void enter_table(struct conn *conn)
+{
+    static _Thread_local int hint;
+
+    for (int i = 0; i < seven.table_size; i++) {
+        int n = (hint + i) % seven.table_size, expected = ENTRY_FREE;
+        struct entry *entry = &seven.table[n];
+
+        /* A lost race means another connection took the entry: try the next. */
+        if (atomic_load_explicit(&entry->state, memory_order_relaxed) == ENTRY_FREE &&
+            atomic_compare_exchange_strong(&entry->state, &expected, ENTRY_PINNED)) {
+            int used = atomic_load(&seven.table_used);
+
+            entry->conn = conn;
+            atomic_store(&entry->ticket, NO_TICKET);
+            while (used <= n && !atomic_compare_exchange_weak(&seven.table_used, &used, n + 1)) {
+            }
+            atomic_store(&entry->state, ENTRY_LIVE);
+            conn->entry = hint = n;
+            return;
+        }
+    }
+}
+
+/* Keeps the other side out: the watcher from a worker's connection, or the reverse. */
+static int pin(struct entry *entry)
+{
+    int expected = ENTRY_LIVE;
+
+    return atomic_compare_exchange_strong(&entry->state, &expected, ENTRY_PINNED);
+}
+
+static void unpin(struct entry *entry)
+{
+    atomic_store(&entry->state, ENTRY_LIVE);
+}
+
+static void leave_table(struct conn *conn)
+{
+    struct entry *entry;
+
+    if (conn->entry < 0) {
+        return;
+    }
+    entry = &seven.table[conn->entry];
+    while (!pin(entry)) {
+        sched_yield(); /* the watcher is at it, and never waits for us */
+    }
+    entry->conn = NULL;
+    atomic_store(&entry->ticket, NO_TICKET);
+    atomic_store(&entry->state, ENTRY_FREE);
+    conn->entry = -1;
+    if (conn->own_fd) {
+        close(atomic_load(&conn->fd));
+        conn->own_fd = 0;
+    }
+}
+
+/* ---- a place's life --------------------------------------------------------------------- */
+
+static void set_phase(const struct conn *conn, enum phase phase)
+{
+    if (conn->holds) {
+        atomic_store_explicit(&seven.phases[conn->ticket.slot], phase, memory_order_relaxed);
+    }
+}
+
+/* The holder in that slot has just lost its place: its child must act. */
+static void notify_loser(uint32_t slot)
+{
+    if (touches()) {
+        wake(seven_owner(seven.pool, slot));
+    }
+}
+
+/* Makes the place agree with whether the server is at work for the connection. Several exchanges
+ * may change that at once: whoever acted on what was no longer so acts again. */
+static void settle(struct conn *conn)
+{
+    int working;
+
+    do {
+        working = atomic_load(&conn->working) > 0;
+        if (working) {
+            seven_pause(seven.pool, conn->ticket, clock_us());
+        } else {
+            seven_resume(seven.pool, conn->ticket, clock_us());
+        }
+    } while ((atomic_load(&conn->working) > 0) != working);
+}
+
+static void set_working(struct exchange *exchange, int working)
+{
+    struct conn *conn = exchange->conn;
+
+    if (exchange->working != working) {
+        exchange->working = working;
+        atomic_fetch_add(&conn->working, working ? 1 : -1);
+        if (conn->holds) {
+            settle(conn);
+        }
+    }
+}
+
+static void give_back(struct conn *conn)
+{
+    struct child *child = &seven.shared->child[seven.child];
+    uint64_t evicted_us = atomic_load(&conn->evicted_us);
+
+    if (conn->holds) {
+        conn->holds = 0;
+        if (conn->entry >= 0) {
+            atomic_store(&seven.table[conn->entry].ticket, NO_TICKET);
+        }
+        seven_leave(seven.pool, conn->ticket);
+        if (evicted_us != 0) {
+            seven_note(&seven.shared->eviction_to_free, clock_us() - evicted_us);
+        }
+    }
+    if (conn->refused) {
+        conn->refused = 0;
+        atomic_fetch_sub(&child->refused, 1);
+    }
+    if (conn->exempt) {
+        conn->exempt = 0;
+        atomic_fetch_sub(&child->exempt, 1);
+    }
+}
+
+/* Frees places ahead of need, from holders past t_M, while fewer than the reserve are free. */
+static void keep_reserve(uint64_t now, int most)
+{
+    seven_ticket loser;
+
+    while (most-- > 0 && seven_free(seven.pool) < seven.conf->reserved &&
+           seven_relieve(seven.pool, generator(), now, SEVEN_OVERDUE_ONLY, &loser)) {
+        notify_loser(loser.slot);
+    }
+}
+
+static void hold(struct conn *conn, uint64_t now)
+{
+    struct entry *entry = &seven.table[conn->entry];
+
+    conn->holds = 1;
+    seven_own(seven.pool, conn->ticket, seven.child);
+    set_phase(conn, HEAD);
+    atomic_store(&entry->ticket, (uint64_t)conn->ticket.slot << 32 | conn->ticket.serial);
+    if (seven_free(seven.pool) < seven.conf->reserved) {
+        be_tense(now);
+        keep_reserve(now, 2);
+    }
+    /* Whoever replaced us before we were known as the owner told our predecessor. */
+    if (!seven_holds(seven.pool, conn->ticket) && touches()) {
+        wake(seven.child);
+    }
+}
+
+static void let_in(struct conn *conn, enum seven_verdict verdict, uint64_t now)
+{
+    conn->how = verdict == SEVEN_REPLACED ? "replaced" : "admitted";
+    if (verdict == SEVEN_REPLACED) {
+        notify_loser(conn->ticket.slot);
+        ap_log_cerror(APLOG_MARK, APLOG_INFO, 0, conn->c,
+                      "all %u places are taken (PMod %" APR_UINT64_T_FMT
+                      "): %s is let in, in place of the holder of place %u",
+                      seven.conf->places, seven_pmod(seven.pool, now), conn->c->client_ip,
+                      conn->ticket.slot);
+    }
+    hold(conn, now);
+}
+
+static uint32_t refused_now(void)
+{
+    uint32_t sum = 0;
+
+    for (uint32_t i = 0; i < seven.shared->children; i++) {
+        sum += atomic_load_explicit(&seven.shared->child[i].refused, memory_order_relaxed);
+    }
+    return sum;
+}
+
+/* Too many refused at once: told without being asked, where that is possible, and closed. */
+static void dismiss(struct conn *conn)
+{
+    int fd = atomic_load(&conn->fd);
+    char buffer[8192];
+
+    conn->c->aborted = 1;
+    if (!ap_ssl_conn_is_ssl(conn->c)) {
+        const char *answer = apr_psprintf(conn->c->pool,
+                                          "HTTP/1.1 503 Service Unavailable\r\nRetry-After: %d\r\n"
+                                          "Connection: close\r\nContent-Length: 0\r\n\r\n",
+                                          seven.conf->retry_after);
+        /* What has arrived is read, since closing over unread data resets the connection. */
+        (void)!recv(fd, buffer, sizeof(buffer), MSG_DONTWAIT);
+        (void)!send(fd, answer, strlen(answer), MSG_DONTWAIT | MSG_NOSIGNAL);
+        shutdown(fd, SHUT_WR);
+    }
+}
+
+/* A refused client keeps its worker for the leash at most, and refused clients together at most
+ * half of the workers beyond k: being refused must not be a way to hold workers. */
+static void refuse(struct conn *conn, uint64_t now)
+{
+    uint32_t spare = seven.conf->workers > seven.conf->places
+                         ? (seven.conf->workers - seven.conf->places) / 2
+                         : 0;
+
+    conn->how = "refused";
+    be_tense(now);
+    ap_log_cerror(APLOG_MARK, APLOG_INFO, 0, conn->c,
+                  "all %u places are taken (PMod %" APR_UINT64_T_FMT "): %s is refused",
+                  seven.conf->places, seven_pmod(seven.pool, now), conn->c->client_ip);
+    if (!touches()) {
+        return;
+    }
+    if (refused_now() >= (spare > 1 ? spare : 1)) {
+        dismiss(conn);
+        return;
+    }
+    conn->refused = 1;
+    apr_table_setn(conn->c->notes, "short-lingering-close", "1");
+    atomic_fetch_add(&seven.shared->child[seven.child].refused, 1);
+    atomic_store(&conn->leash_us, now + LEASH);
+    wake(seven.child);
+}
+
+static int is_exempt(const conn_rec *c)
+{
+    const apr_array_header_t *list = seven.conf->exempt;
+
+    for (int i = 0; i < list->nelts; i++) {
+        if (apr_ipsubnet_test(APR_ARRAY_IDX(list, i, apr_ipsubnet_t *), c->client_addr)) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* httpd wakes its children with requests of its own. They come from an address of this machine to
+ * the same address, which nobody else can have. */
+static int is_dummy(struct conn *conn)
+{
+    static const char head[] = "OPTIONS * HTTP/1.0\r\nUser-Agent: ";
+    char buffer[512];
+    ssize_t n;
+
+    if (!apr_sockaddr_equal(conn->c->client_addr, conn->c->local_addr)) {
+        return 0;
+    }
+    n = recv(atomic_load(&conn->fd), buffer, sizeof(buffer) - 1, MSG_PEEK | MSG_DONTWAIT);
+    if (n < (ssize_t)sizeof(head)) {
+        return 0;
+    }
+    buffer[n] = '\0';
+    return strncmp(buffer, head, sizeof(head) - 1) == 0 &&
+           strstr(buffer, "(internal dummy connection)") != NULL;
+}
+
+static void ask(struct conn *conn)
+{
+    uint64_t now = clock_us();
+    enum seven_verdict verdict;
+
+    if (is_exempt(conn->c) || (seven_free(seven.pool) == 0 && is_dummy(conn))) {
+        conn->exempt = 1;
+        conn->how = "exempt";
+        atomic_fetch_add(&seven.shared->child[seven.child].exempt, 1);
+        return;
+    }
+    atomic_store(&conn->evicted_us, 0);
+    verdict = seven_admit(seven.pool, generator(), now, &conn->ticket);
+    if (verdict == SEVEN_REFUSED) {
+        refuse(conn, now);
+    } else {
+        let_in(conn, verdict, now);
+    }
+}
+
+/* ---- the watcher: losers, the leash, progress of writers --------------------------------- */
+
+/* Sets the worker free. A client that was being written to must not take what it got for a whole
+ * response (one without length ends with the connection): it is reset. Others see a plain close. */
+static void cut(const struct conn *conn)
+{
+    int fd = atomic_load(&conn->fd);
+    struct sockaddr reset = {.sa_family = AF_UNSPEC};
+
+    if (atomic_load(&conn->wrote)) {
+        connect(fd, &reset, sizeof(reset));
+    }
+    shutdown(fd, SHUT_RDWR);
+}
+
+/* Pinned: the connection lost its place. */
+static void evict(struct entry *entry, seven_ticket ticket, uint64_t now)
+{
+    struct conn *conn = entry->conn;
+    uint64_t lost_us = seven_lost_us(seven.pool, ticket.slot);
+
+    atomic_store(&entry->ticket, NO_TICKET);
+    atomic_store(&conn->evicted, 1);
+    atomic_store(&conn->evicted_us, lost_us != 0 ? lost_us : now);
+    atomic_fetch_add(&seven.shared->evicted, 1);
+    cut(conn);
+    ap_log_error(APLOG_MARK, APLOG_INFO, 0, seven.server,
+                 "evicted %s from place %u, in its %s, to make room", conn->c->client_ip,
+                 ticket.slot,
+                 phase_names[atomic_load(&conn->working) > 0 ? HANDLER
+                             : atomic_load(&conn->wrote)     ? RESPONSE
+                                                             : HEAD]);
+}
+
+static uint64_t to_time(uint64_t bytes)
+{
+    return bytes * SECOND / (uint64_t)seven.conf->min_rate;
+}
+
+/* Linux's struct tcp_info goes on where the C library's ends. */
+struct long_tcp_info {
+    struct tcp_info head;
+    uint64_t pacing_rate, max_pacing_rate, bytes_acked;
+};
+
+/* Pinned: what the client has acknowledged since the last look buys it time. */
+static void credit_writer(struct conn *conn, uint64_t now)
+{
+    struct long_tcp_info info;
+    socklen_t size = sizeof(info);
+    uint64_t acked, parked = atomic_load(&conn->parked_us);
+
+    if (getsockopt(atomic_load(&conn->fd), IPPROTO_TCP, TCP_INFO, &info, &size) != 0 ||
+        size < sizeof(info) || info.bytes_acked <= conn->acked) {
+        return;
+    }
+    acked = info.bytes_acked - conn->acked;
+    conn->acked = info.bytes_acked;
+    if (parked != 0) {
+        parked += to_time(acked);
+        now += seven_pool_policy(seven.pool)->credit_us;
+        atomic_store(&conn->parked_us, parked < now ? parked : now);
+    } else if (conn->holds) {
+        seven_progress(seven.pool, conn->ticket, now, to_time(acked));
+    }
+}
+
+/* Looks at one connection; returns when it must be looked at again at the latest. */
+static uint64_t look_at(struct entry *entry, int sample, uint64_t now)
+{
+    uint64_t key = atomic_load(&entry->ticket), next = now + TICK_WATCH, leash;
+    seven_ticket ticket = {.slot = (uint32_t)(key >> 32), .serial = (uint32_t)key};
+    int lost = key != NO_TICKET && !seven_holds(seven.pool, ticket);
+
+    if (!pin(entry)) {
+        return next;
+    }
+    if (lost && atomic_load(&entry->ticket) == key && touches()) {
+        evict(entry, ticket, now);
+    }
+    leash = atomic_load(&entry->conn->leash_us);
+    if (leash != 0 && leash <= now) {
+        atomic_store(&entry->conn->leash_us, 0);
+        cut(entry->conn);
+    } else if (leash != 0 && leash < next) {
+        next = leash;
+    }
+    if (sample) {
+        credit_writer(entry->conn, now);
+    }
+    unpin(entry);
+    return next;
+}
+
+/* Returns when to look again. */
+static uint64_t look_at_all(uint64_t now, uint64_t *sampled)
+{
+    int used = atomic_load(&seven.table_used), sample = now - *sampled >= TICK_WATCH;
+    uint64_t next = now + TICK_IDLE;
+
+    for (int i = 0; i < used; i++) {
+        struct entry *entry = &seven.table[i];
+
+        if (atomic_load_explicit(&entry->state, memory_order_relaxed) != ENTRY_FREE) {
+            uint64_t again = look_at(entry, sample, now);
+            next = again < next ? again : next;
+        }
+    }
+    if (sample) {
+        *sampled = now;
+    }
+    return next;
+}
+
+/* Lets go of the connection that the MPM has parked longest past t_M, progress considered. */
+static int shed_one(uint64_t now)
+{
+    int used = atomic_load(&seven.table_used);
+    uint64_t oldest = now - seven_t_m(seven.pool);
+    struct entry *found = NULL;
+
+    for (int i = 0; i < used; i++) {
+        struct entry *entry = &seven.table[i];
+
+        if (atomic_load_explicit(&entry->state, memory_order_relaxed) == ENTRY_LIVE && pin(entry)) {
+            uint64_t parked = atomic_load(&entry->conn->parked_us);
+
+            if (parked != 0 && parked < oldest && !atomic_load(&entry->conn->evicted)) {
+                oldest = parked;
+                found = entry;
+            }
+            unpin(entry);
+        }
+    }
+    if (found == NULL || !pin(found)) {
+        return 0;
+    }
+    if (found->conn != NULL && atomic_load(&found->conn->parked_us) == oldest) {
+        atomic_store(&found->conn->evicted, 1);
+        atomic_fetch_add(&seven.shared->parked_shed, 1);
+        cut(found->conn);
+    }
+    unpin(found);
+    return 1;
+}
+
+/* ---- the leader: accept queues, reserve, episodes, sweeps -------------------------------- */
+
+/* Connections that the kernel has accepted and no worker has taken. */
+static uint32_t accept_queue(void)
+{
+    uint32_t sum = 0;
+
+    for (const ap_listen_rec *l = ap_listeners; l != NULL; l = l->next) {
+        struct tcp_info info;
+        socklen_t size = sizeof(info);
+        apr_os_sock_t fd;
+
+        if (l->sd != NULL && apr_os_sock_get(&fd, l->sd) == APR_SUCCESS &&
+            getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0) {
+            sum += info.tcpi_unacked;
+        }
+    }
+    return sum;
+}
+
+struct workers {
+    uint32_t alive, ready, parked_full; /* parked_full: ready, in a child that does not accept */
+};
+
+static struct workers count_workers(void)
+{
+    struct workers w = {0, 0, 0};
+    int children = 0, threads = 0;
+
+    ap_mpm_query(AP_MPMQ_HARD_LIMIT_DAEMONS, &children);
+    ap_mpm_query(AP_MPMQ_MAX_THREADS, &threads);
+    threads = threads > 0 ? threads : 1;
+    for (int i = 0; i < children; i++) {
+        const process_score *process = ap_get_scoreboard_process(i);
+
+        for (int j = 0; process != NULL && process->pid != 0 && j < threads; j++) {
+            const worker_score *worker = ap_get_scoreboard_worker_from_indexes(i, j);
+
+            w.alive += worker->status != SERVER_DEAD;
+            if (worker->status == SERVER_READY && !process->quiescing) {
+                w.ready += !process->not_accepting;
+                w.parked_full += process->not_accepting != 0;
+            }
+        }
+    }
+    return w;
+}
+
+static void shed_parked(uint32_t count)
+{
+    for (uint32_t i = 0; i < seven.shared->children; i++) {
+        if (atomic_load(&seven.shared->child[i].pid) != 0) {
+            atomic_store(&seven.shared->child[i].shed, count);
+            wake(i);
+        }
+    }
+}
+
+/* With all workers held, nobody can ask: a place is taken for each connection that waits. */
+static void relieve_queue(uint64_t now)
+{
+    uint32_t waiting = accept_queue(), most = seven.conf->places / 8 + 2;
+    struct workers workers;
+    seven_ticket loser;
+
+    if (waiting == 0) {
+        return;
+    }
+    workers = count_workers();
+    if (workers.ready > 0 || workers.alive < seven.conf->workers) {
+        return; /* somebody is about to, or the MPM has more children to start */
+    }
+    be_tense(now);
+    waiting = waiting < most ? waiting : most;
+    if (workers.parked_full > 0) {
+        shed_parked(waiting);
+        return;
+    }
+    while (waiting-- > 0 &&
+           seven_relieve(seven.pool, generator(), now,
+                         seven_free(seven.pool) > 0 ? SEVEN_BY_LAW : SEVEN_OVERDUE_ONLY, &loser)) {
+        notify_loser(loser.slot);
+    }
+}
+
+/* One warning an overload, and a notice of how it went. */
+static void follow_overload(uint64_t now)
+{
+    seven_tally tally;
+    seven_census census;
+    uint64_t began = seven.shared->episode.began_us;
+    enum seven_news news;
+
+    seven_count(seven.pool, &tally);
+    news = seven_follow(&seven.shared->episode, &tally, now, SECOND, CALM);
+    if (news == SEVEN_NO_NEWS) {
+        return;
+    }
+    tally = seven_episode_tally(&seven.shared->episode);
+    seven_survey(seven.pool, now, &census);
+    ap_log_error(APLOG_MARK, news == SEVEN_OVER ? APLOG_NOTICE : APLOG_WARNING, 0, seven.server,
+                 "%s: %u of %u places free, %u holders past t_M (%" APR_UINT64_T_FMT
+                 " ms); in %" APR_UINT64_T_FMT
+                 " s newcomers let in to a free place: %" APR_UINT64_T_FMT
+                 ", in another's place: %" APR_UINT64_T_FMT ", refused: %" APR_UINT64_T_FMT
+                 "; places freed ahead of need: %" APR_UINT64_T_FMT "%s",
+                 news == SEVEN_OVER ? "the overload is over"
+                                    : "the server is full of clients that hold it up",
+                 census.free, seven.conf->places, census.overdue, seven_t_m(seven.pool) / MS,
+                 (now - began) / SECOND, tally.admitted, tally.replaced, tally.refused,
+                 tally.relieved, touches() ? "" : " (DetectOnly: nobody is touched)");
+}
+
+/* True if a child is no more. Its entry is set free by whoever noticed, once its places are. */
+static bool is_gone(const void *unused, uint32_t child)
+{
+    (void)unused;
+    return child >= seven.shared->children || atomic_load(&seven.shared->child[child].pid) <= 0;
+}
+
+/* A child may die at any instruction, between winning a place and saying so included. Its entry
+ * goes to another child only once all its places are back: whoever sweeps marks the dead first, and
+ * frees what it marked itself. */
+static void sweep(uint64_t now)
+{
+    const pid_t mine = DEAD - 1 - (pid_t)seven.child;
+
+    for (uint32_t i = 0; i < seven.shared->children; i++) {
+        struct child *child = &seven.shared->child[i];
+        pid_t pid = atomic_load(&child->pid);
+
+        if (pid < 0 || (pid > 0 && kill(pid, 0) != 0 && errno == ESRCH)) {
+            atomic_compare_exchange_strong(&child->pid, &pid, mine);
+        }
+    }
+    seven_reclaim(seven.pool, now, ORPHAN_AGE, is_gone, NULL);
+    for (uint32_t i = 0; i < seven.shared->children; i++) {
+        struct child *child = &seven.shared->child[i];
+        pid_t marked = mine;
+
+        if (atomic_load(&child->pid) == mine) {
+            atomic_store(&child->refused, 0);
+            atomic_store(&child->exempt, 0);
+            atomic_compare_exchange_strong(&child->pid, &marked, 0);
+        }
+    }
+}
+
+/* True if this child leads, which it does until it is silent for the length of a lease. A child of
+ * an old generation has closed its listeners, and does not. */
+static int leads(uint64_t now)
+{
+    uint64_t old = atomic_load(&seven.shared->leader);
+    int state = AP_MPMQ_RUNNING;
+
+    if (ap_mpm_query(AP_MPMQ_MPM_STATE, &state) == APR_SUCCESS && state == AP_MPMQ_STOPPING) {
+        return 0;
+    }
+    if (leader_child(old) != seven.child && leader_beat(old) + LEASE > now) {
+        return 0;
+    }
+    /* A lost race means another took the lead. */
+    return atomic_compare_exchange_strong(&seven.shared->leader, &old,
+                                          leader_make(seven.child, now));
+}
+
+static uint64_t lead(uint64_t now)
+{
+    if (touches()) {
+        relieve_queue(now);
+    }
+    keep_reserve(now, (int)seven.conf->reserved);
+    follow_overload(now);
+    if (now - atomic_load(&seven.shared->swept_us) > SECOND) {
+        atomic_store(&seven.shared->swept_us, now);
+        sweep(now);
+    }
+    return now + (atomic_load(&seven.shared->tense_until) > now ? TICK_TENSE : TICK_LEAD);
+}
+
+static void sleep_until(sem_t *sem, uint64_t until)
+{
+    struct timespec t = {.tv_sec = (time_t)(until / SECOND),
+                         .tv_nsec = (long)(until % SECOND * 1000)};
+
+    sem_clockwait(sem, CLOCK_MONOTONIC, &t); /* waking early is harmless */
+}
+
+static void *watch(void *unused)
+{
+    struct child *self = &seven.shared->child[seven.child];
+    uint64_t sampled = 0;
+
+    (void)unused;
+    while (!atomic_load(&seven.stop)) {
+        uint64_t now = clock_us(), next = look_at_all(now, &sampled);
+        uint32_t shed = atomic_exchange(&self->shed, 0);
+
+        while (shed-- > 0 && shed_one(now)) {
+        }
+        if (leads(now)) {
+            uint64_t again = lead(now);
+            next = again < next ? again : next;
+        }
+        sleep_until(&self->wake, next);
+    }
+    return NULL;
+}
+
+/* ---- filters: who waits for whom --------------------------------------------------------- */
+
+/* An upgraded connection has no handler that could end, and is judged by its bytes. */
+static int is_tunnel(const struct exchange *exchange)
+{
+    const request_rec *r = exchange->r;
+
+    return r != NULL && (r->status == HTTP_SWITCHING_PROTOCOLS ||
+                         (r->method_number == M_CONNECT && r->status == HTTP_OK));
+}
+
+/* The client's turn: its clock runs. Returns what begin_work() wants. */
+static int end_work(struct exchange *exchange, enum phase phase)
+{
+    int was = exchange->working;
+
+    if (was) {
+        set_phase(exchange->conn, phase);
+        set_working(exchange, 0);
+    }
+    return was;
+}
+
+static void begin_work(struct exchange *exchange, int was)
+{
+    if (was && is_tunnel(exchange)) {
+        set_phase(exchange->conn, TUNNEL);
+    } else if (was) {
+        set_phase(exchange->conn, HANDLER);
+        set_working(exchange, 1);
+    }
+}
+
+/* Bytes from the client buy it time. */
+static void credit_reader(struct conn *conn, const apr_bucket_brigade *bb)
+{
+    uint64_t paid;
+    apr_off_t length;
+
+    if (!conn->holds || apr_brigade_length((apr_bucket_brigade *)bb, 0, &length) != APR_SUCCESS ||
+        length <= 0) {
+        return;
+    }
+    conn->unpaid += (uint64_t)length;
+    paid = to_time(conn->unpaid);
+    if (paid >= SEVEN_TICK_US) {
+        seven_progress(seven.pool, conn->ticket, clock_us(), paid);
+        conn->unpaid = paid % SEVEN_TICK_US * (uint64_t)seven.conf->min_rate / SECOND;
+    }
+}
+
+static apr_status_t seven_in(ap_filter_t *f, apr_bucket_brigade *bb, ap_input_mode_t mode,
+                             apr_read_type_e block, apr_off_t bytes)
+{
+    struct exchange *exchange = f->ctx;
+    int was = block == APR_BLOCK_READ && end_work(exchange, BODY);
+    apr_status_t rv = ap_get_brigade(f->next, bb, mode, block, bytes);
+
+    begin_work(exchange, was);
+    if (rv == APR_SUCCESS && mode != AP_MODE_SPECULATIVE && f->c->master == NULL) {
+        credit_reader(exchange->conn, bb);
+    }
+    return rv;
+}
+
+/* What is small, with nothing pending before it and no flush in it, leaves at once. */
+static int may_block(const conn_rec *c, const apr_bucket_brigade *bb)
+{
+    apr_off_t sum = 0;
+
+    if (c->data_in_output_filters) {
+        return 1;
+    }
+    for (const apr_bucket *b = APR_BRIGADE_FIRST(bb); b != APR_BRIGADE_SENTINEL(bb);
+         b = APR_BUCKET_NEXT(b)) {
+        if (APR_BUCKET_IS_FLUSH(b) || b->length == (apr_size_t)-1) {
+            return 1;
+        }
+        sum += (apr_off_t)b->length;
+    }
+    return sum > SMALL_WRITE;
+}
+
+static apr_status_t seven_out(ap_filter_t *f, apr_bucket_brigade *bb)
+{
+    struct exchange *exchange = f->ctx;
+    int was = 0;
+    apr_status_t rv;
+
+    if (exchange->r != NULL && f->c->master == NULL) {
+        atomic_store_explicit(&exchange->conn->wrote, !is_tunnel(exchange), memory_order_relaxed);
+    }
+    if (exchange->working && (is_tunnel(exchange) || may_block(f->c, bb))) {
+        was = end_work(exchange, RESPONSE);
+    }
+    rv = ap_pass_brigade(f->next, bb);
+    begin_work(exchange, was);
+    return rv;
+}
+
+/* ---- hooks ------------------------------------------------------------------------------ */
+
+static apr_status_t connection_ends(void *data)
+{
+    struct conn *conn = data;
+
+    give_back(conn);
+    leave_table(conn);
+    return APR_SUCCESS;
+}
+
+/* HTTP/2's secondary connections share the place of the first, but are at work on their own. */
+static int pre_connection_secondary(conn_rec *c)
+{
+    struct exchange *exchange;
+    struct conn *conn = conn_of(c->master);
+
+    if (conn != NULL) {
+        exchange = apr_pcalloc(c->pool, sizeof(*exchange));
+        exchange->conn = conn;
+        ap_set_module_config(c->conn_config, &seven_module, exchange);
+        ap_add_input_filter("SEVEN_IN", exchange, NULL, c);
+        ap_add_output_filter("SEVEN_OUT", exchange, NULL, c);
+    }
+    return DECLINED;
+}
+
+static int seven_pre_connection(conn_rec *c, void *csd)
+{
+    struct conn *conn;
+    apr_os_sock_t fd;
+
+    if (seven.table == NULL) {
+        return DECLINED;
+    }
+    if (c->master != NULL) {
+        return pre_connection_secondary(c);
+    }
+    if (c->sbh == NULL || apr_os_sock_get(&fd, csd) != APR_SUCCESS) {
+        return DECLINED; /* to a proxy's backend */
+    }
+    conn = apr_pcalloc(c->pool, sizeof(*conn));
+    conn->exchange.conn = conn;
+    conn->c = c;
+    conn->how = "-";
+    conn->entry = -1;
+    atomic_store_explicit(&conn->fd, fd, memory_order_relaxed);
+    enter_table(conn);
+    ap_set_module_config(c->conn_config, &seven_module, &conn->exchange);
+    ap_add_input_filter("SEVEN_IN", &conn->exchange, NULL, c);
+    ap_add_output_filter("SEVEN_OUT", &conn->exchange, NULL, c);
+    /* Before the MPM's and others' cleanups: the connection must be whole while it is in the table.
+     */
+    apr_pool_pre_cleanup_register(c->pool, conn, connection_ends);
+    return DECLINED;
+}
+
+/* A worker starts on a connection: a new one, or one that the MPM had parked. */
+static int seven_process_connection(conn_rec *c)
+{
+    struct conn *conn = c->master == NULL ? conn_of(c) : NULL;
+
+    if (conn == NULL || conn->holds || conn->refused || conn->exempt) {
+        return DECLINED;
+    }
+    if (conn->entry < 0) {
+        dismiss(conn); /* more connections than a process is made for */
+        return OK;
+    }
+    ask(conn);
+    return c->aborted ? OK : DECLINED;
+}
+
+static int is_lingering(const conn_rec *c)
+{
+    return c->cs != NULL &&
+           (c->cs->state == CONN_STATE_LINGER || c->cs->state == CONN_STATE_LINGER_NORMAL ||
+            c->cs->state == CONN_STATE_LINGER_SHORT);
+}
+
+/* The MPM parks the connection: no worker, no place. */
+static void seven_suspend_connection(conn_rec *c, request_rec *r)
+{
+    struct conn *conn = conn_of(c);
+
+    (void)r;
+    if (conn == NULL) {
+        return;
+    }
+    give_back(conn);
+    if (is_lingering(c)) {
+        leave_table(conn); /* the MPM may close the socket whenever it likes */
+    } else {
+        atomic_store(&conn->parked_us, clock_us());
+    }
+}
+
+static void seven_resume_connection(conn_rec *c, request_rec *r)
+{
+    struct conn *conn = conn_of(c);
+
+    (void)r;
+    if (conn != NULL) {
+        atomic_store(&conn->parked_us, 0);
+    }
+}
+
+/* Flushing and lingering may hold the worker for long, and end with a close that nobody announces:
+ * from here the watcher has a descriptor of its own, which cannot become another's. */
+static int seven_pre_close_connection(conn_rec *c)
+{
+    struct conn *conn = c->master == NULL ? conn_of(c) : NULL;
+    int fd;
+
+    if (conn == NULL || conn->entry < 0 || conn->own_fd) {
+        return DECLINED;
+    }
+    fd = fcntl(atomic_load(&conn->fd), F_DUPFD_CLOEXEC, 0);
+    if (fd < 0) {
+        leave_table(conn);
+        return DECLINED;
+    }
+    while (!pin(&seven.table[conn->entry])) {
+        sched_yield();
+    }
+    atomic_store(&conn->fd, fd);
+    conn->own_fd = 1;
+    unpin(&seven.table[conn->entry]);
+    return DECLINED;
+}
+
+static void learn(struct conn *conn)
+{
+    uint64_t now = clock_us();
+
+    if (conn->holds && !conn->learned && !atomic_load(&conn->evicted)) {
+        conn->learned = 1;
+        seven_learn(seven.pool, seven_age(seven.pool, conn->ticket, now), now);
+    }
+}
+
+/* The response has left, or will not. */
+static apr_status_t request_ends(void *data)
+{
+    struct exchange *exchange = data;
+
+    exchange->r = NULL;
+    set_phase(exchange->conn, HEAD);
+    set_working(exchange, 0);
+    atomic_store_explicit(&exchange->conn->wrote, 0, memory_order_relaxed);
+    learn(exchange->conn);
+    return APR_SUCCESS;
+}
+
+/* The head is there: the server is at work for its client. */
+static int seven_post_read_request(request_rec *r)
+{
+    struct exchange *exchange = ap_get_module_config(r->connection->conn_config, &seven_module);
+
+    if (exchange == NULL || r->main != NULL || r->prev != NULL) {
+        return DECLINED;
+    }
+    apr_table_setn(r->notes, "seven", exchange->conn->how);
+    exchange->r = r;
+    set_phase(exchange->conn, HANDLER);
+    set_working(exchange, 1);
+    apr_pool_cleanup_register(r->pool, exchange, request_ends, apr_pool_cleanup_null);
+    if (exchange->conn->refused) {
+        apr_table_setn(r->err_headers_out, "Retry-After",
+                       apr_itoa(r->pool, seven.conf->retry_after));
+        r->connection->keepalive = AP_CONN_CLOSE;
+        return HTTP_SERVICE_UNAVAILABLE;
+    }
+    return DECLINED;
+}
+
+static int seven_log_transaction(request_rec *r)
+{
+    const struct conn *conn = conn_of(r->connection);
+
+    if (conn != NULL) {
+        apr_table_setn(r->notes, "seven", atomic_load(&conn->evicted) ? "evicted" : conn->how);
+    }
+    return DECLINED;
+}
+
+/* The parent, when a child is gone. */
+static void seven_child_status(server_rec *s, pid_t pid, ap_generation_t generation, int slot,
+                               mpm_child_status status)
+{
+    (void)s;
+    (void)generation;
+    (void)slot;
+    if (status != MPM_CHILD_EXITED || seven.shared == NULL) {
+        return;
+    }
+    for (uint32_t i = 0; i < seven.shared->children; i++) {
+        pid_t expected = pid;
+
+        if (atomic_compare_exchange_strong(&seven.shared->child[i].pid, &expected, DEAD)) {
+            atomic_store(&seven.shared->swept_us, 0); /* the leader gives its places back */
+            wake(leader_child(atomic_load(&seven.shared->leader)));
+        }
+    }
+}
+
+static apr_status_t child_ends(void *unused)
+{
+    (void)unused;
+    if (seven.watching) {
+        atomic_store(&seven.stop, 1);
+        wake(seven.child);
+        pthread_join(seven.watcher, NULL);
+        seven.watching = 0;
+    }
+    atomic_store(&seven.shared->child[seven.child].pid, DEAD);
+    return APR_SUCCESS;
+}
+
+/* The watcher takes no signals: they are the MPM's threads'. */
+static int start_watcher(void)
+{
+    sigset_t all, before;
+    int rv;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    rv = pthread_create(&seven.watcher, NULL, watch, NULL);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return rv;
+}
+
+static void seven_child_init(apr_pool_t *pchild, server_rec *s)
+{
+    int threads = 0, rv;
+    pid_t expected = 0;
+
+    if (seven.shared == NULL) {
+        return;
+    }
+    ap_mpm_query(AP_MPMQ_MAX_THREADS, &threads);
+    while (seven.child < seven.shared->children &&
+           !atomic_compare_exchange_strong(&seven.shared->child[seven.child].pid, &expected,
+                                           getpid())) {
+        seven.child++; /* another child's */
+        expected = 0;
+    }
+    if (seven.child == seven.shared->children) {
+        ap_log_error(APLOG_MARK, APLOG_ERR, 0, s,
+                     "mod_seven does not protect child %" APR_PID_T_FMT
+                     ": there are more children than ServerLimit foresees",
+                     getpid());
+        return;
+    }
+    seven.server = s;
+    /* Not from a pool: connections may end after all pools of the child. Untouched, it costs
+     * nothing. */
+    seven.table_size = (threads > 0 ? threads : 1) * 64 + 1024;
+    seven.table = calloc((size_t)seven.table_size, sizeof(*seven.table));
+    rv = seven.table == NULL ? ENOMEM : start_watcher();
+    if (rv != 0) {
+        ap_log_error(APLOG_MARK, APLOG_ERR, rv, s, "mod_seven cannot start its watcher");
+        seven.table = NULL;
+        return;
+    }
+    seven.watching = 1;
+    apr_pool_pre_cleanup_register(pchild, NULL, child_ends);
+}
+
+/* ---- status ------------------------------------------------------------------------------ */
+
+struct figures {
+    seven_census census;
+    seven_tally tally;
+    uint32_t by_phase[PHASES], exempt;
+    uint64_t now;
+};
+
+static void take_figures(struct figures *f)
+{
+    memset(f, 0, sizeof(*f));
+    f->now = clock_us();
+    seven_survey(seven.pool, f->now, &f->census);
+    seven_count(seven.pool, &f->tally);
+    for (uint32_t slot = 0; slot < seven.conf->places; slot++) {
+        seven_ticket ticket;
+        int phase = atomic_load_explicit(&seven.phases[slot], memory_order_relaxed);
+
+        if (seven_holder(seven.pool, slot, &ticket) != SEVEN_FREE) {
+            f->by_phase[phase]++;
+        }
+    }
+    for (uint32_t i = 0; i < seven.shared->children; i++) {
+        f->exempt += atomic_load(&seven.shared->child[i].exempt);
+    }
+}
+
+static const char *strategy_name(void)
+{
+    static const char *const names[] = {"uniform", "roulette", "tournament"};
+
+    return names[seven_pool_policy(seven.pool)->strategy];
+}
+
+/* One line a figure: a name for machines, a value. */
+typedef void emit(request_rec *r, const char *name, uint64_t value);
+
+static void emit_figures(request_rec *r, emit *say)
+{
+    struct figures f;
+    const seven_histogram *times = &seven.shared->eviction_to_free;
+
+    take_figures(&f);
+    say(r, "Places", seven.conf->places);
+    say(r, "Workers", seven.conf->workers);
+    say(r, "Reserve", seven.conf->reserved);
+    say(r, "Held", seven.conf->places - f.census.free);
+    say(r, "Overdue", f.census.overdue);
+    say(r, "HeldHead", f.by_phase[HEAD]);
+    say(r, "HeldBody", f.by_phase[BODY]);
+    say(r, "HeldHandler", f.by_phase[HANDLER]);
+    say(r, "HeldResponse", f.by_phase[RESPONSE]);
+    say(r, "HeldTunnel", f.by_phase[TUNNEL]);
+    say(r, "Exempt", f.exempt);
+    say(r, "Leashed", refused_now());
+    say(r, "PMod", seven_pmod(seven.pool, f.now));
+    say(r, "ServiceTimeUs", seven_t_m(seven.pool));
+    say(r, "Offers", f.tally.admitted + f.tally.replaced + f.tally.refused);
+    say(r, "Admitted", f.tally.admitted);
+    say(r, "Replaced", f.tally.replaced);
+    say(r, "Refusals", f.tally.refused);
+    say(r, "Relieved", f.tally.relieved);
+    say(r, "Evictions", atomic_load(&seven.shared->evicted));
+    say(r, "ParkedClosed", atomic_load(&seven.shared->parked_shed));
+    say(r, "EvictToFreeP50us", seven_quantile(times, 0.5));
+    say(r, "EvictToFreeP99us", seven_quantile(times, 0.99));
+}
+
+static void emit_settings(request_rec *r)
+{
+    const seven_policy *p = seven_pool_policy(seven.pool);
+
+    ap_rprintf(r, "Engine: %s\n", touches() ? "On" : "DetectOnly");
+    ap_rprintf(r, "Strategy: %s\n", strategy_name());
+    ap_rprintf(r, "Tournament: %u\n", p->tournament);
+    ap_rprintf(r, "RoundUs: %" APR_UINT64_T_FMT "\n", p->round_us);
+    ap_rprintf(r, "ServiceTime: %s\n", p->t_m_us == 0 ? "auto" : "fixed");
+    ap_rprintf(r, "DropFactor: wait=%g in=%g alpha=%g scale=%g\n", p->p_wait, p->p_in, p->alpha,
+               p->scale);
+    ap_rprintf(r, "MinRate: %d\n", seven.conf->min_rate);
+}
+
+static void emit_auto(request_rec *r, const char *name, uint64_t value)
+{
+    ap_rprintf(r, "%s: %" APR_UINT64_T_FMT "\n", name, value);
+}
+
+static void emit_row(request_rec *r, const char *name, uint64_t value)
+{
+    ap_rprintf(r, "<tr><th scope=\"row\">%s</th><td>%" APR_UINT64_T_FMT "</td></tr>\n", name,
+               value);
+}
+
+static int seven_handler(request_rec *r)
+{
+    if (r->handler == NULL || strcmp(r->handler, "seven-status") != 0) {
+        return DECLINED;
+    }
+    if (r->method_number != M_GET) {
+        r->allowed = AP_METHOD_BIT << M_GET;
+        return HTTP_METHOD_NOT_ALLOWED;
+    }
+    apr_table_setn(r->headers_out, "Cache-Control", "no-store");
+    if (seven.pool == NULL) {
+        ap_set_content_type(r, "text/plain");
+        ap_rputs("Engine: Off\n", r);
+        return OK;
+    }
+    if (r->args != NULL && strcmp(r->args, "auto") == 0) {
+        ap_set_content_type(r, "text/plain");
+        emit_settings(r);
+        emit_figures(r, emit_auto);
+        return OK;
+    }
+    ap_set_content_type(r, "text/html; charset=utf-8");
+    ap_rputs("<!DOCTYPE html>\n<html lang=\"en\"><head><title>mod_seven</title></head><body>\n"
+             "<h1>mod_seven</h1>\n<pre>\n",
+             r);
+    emit_settings(r);
+    ap_rputs("</pre>\n<table>\n", r);
+    emit_figures(r, emit_row);
+    ap_rputs("</table>\n</body></html>\n", r);
+    return OK;
+}
+
+static void emit_status(request_rec *r, const char *name, uint64_t value)
+{
+    ap_rprintf(r, "Seven%s: %" APR_UINT64_T_FMT "\n", name, value);
+}
+
+/* The section in mod_status. */
+static int seven_status_hook(request_rec *r, int flags)
+{
+    if (seven.pool == NULL) {
+        return DECLINED;
+    }
+    if (flags & AP_STATUS_SHORT) {
+        emit_figures(r, emit_status);
+        return OK;
+    }
+    ap_rprintf(r, "<hr />\n<h2>mod_seven: %s, %s</h2>\n<table>\n", touches() ? "On" : "DetectOnly",
+               strategy_name());
+    emit_figures(r, emit_row);
+    ap_rputs("</table>\n", r);
+    return OK;
+}
+
+/* ---- configuration ----------------------------------------------------------------------- */
+
+static struct config *config_of(const server_rec *s)
+{
+    return ap_get_module_config(s->module_config, &seven_module);
+}
+
+static void *create_config(apr_pool_t *p, server_rec *s)
+{
+    struct config *conf = apr_pcalloc(p, sizeof(*conf));
+
+    (void)s;
+    conf->engine = ENGINE_ON;
+    conf->limit.percent = 90;
+    conf->reserve.percent = 5;
+    conf->min_rate = 8000;
+    conf->retry_after = 1;
+    conf->exempt = apr_array_make(p, 4, sizeof(apr_ipsubnet_t *));
+    seven_policy_defaults(&conf->policy, 1);
+    conf->policy.admit_as = SEVEN_SERVED; /* a client is on the clock from its first moment */
+    return conf;
+}
+
+/* A whole number from low to high, or a sentence. */
+static const char *parse_number(cmd_parms *cmd, const char *arg, int low, int high, int *value)
+{
+    char *end;
+    apr_int64_t n = apr_strtoi64(arg, &end, 10);
+
+    if (*arg == '\0' || *end != '\0' || n < low || n > high) {
+        return apr_psprintf(cmd->pool, "%s: \"%s\" is not a whole number from %d to %d",
+                            cmd->cmd->name, arg, low, high);
+    }
+    *value = (int)n;
+    return NULL;
+}
+
+static const char *parse_amount(cmd_parms *cmd, const char *arg, int low, struct amount *amount)
+{
+    size_t length = strlen(arg);
+    const char *number = apr_pstrdup(cmd->pool, arg);
+
+    *amount = (struct amount){.where = cmd->directive, .set = 1};
+    if (length > 0 && arg[length - 1] == '%') {
+        const char *error = parse_number(cmd, apr_pstrmemdup(cmd->pool, arg, length - 1), low, 100,
+                                         &amount->percent);
+        return error == NULL
+                   ? NULL
+                   : apr_psprintf(cmd->pool, "%s: \"%s\" is not a percentage from %d%% to 100%%",
+                                  cmd->cmd->name, arg, low);
+    }
+    return parse_number(cmd, number, low, (int)SEVEN_MAX_PLACES, &amount->value);
+}
+
+static const char *parse_time(cmd_parms *cmd, const char *arg, uint64_t *us)
+{
+    apr_interval_time_t t;
+    size_t length = strlen(arg);
+
+    if (length == 0 || !apr_isdigit(*arg) || apr_isdigit(arg[length - 1]) ||
+        ap_timeout_parameter_parse(arg, &t, "ms") != APR_SUCCESS || t < (apr_interval_time_t)MS ||
+        t > (apr_interval_time_t)SEVEN_MAX_TIME_US) {
+        return apr_psprintf(cmd->pool,
+                            "%s: \"%s\" is not a time from 1ms to 24h with its unit (ms, s, mi, h)",
+                            cmd->cmd->name, arg);
+    }
+    *us = (uint64_t)t;
+    return NULL;
+}
+
+/* Every directive is for the whole server. Returns its configuration, or NULL and a sentence. */
+static struct config *main_config(cmd_parms *cmd, const char **error)
+{
+    *error = ap_check_cmd_context(cmd, GLOBAL_ONLY);
+    return *error == NULL ? config_of(cmd->server) : NULL;
+}
+
+static const char *set_engine(cmd_parms *cmd, void *dir, const char *arg)
+{
+    const char *error;
+    struct config *conf = main_config(cmd, &error);
+
+    (void)dir;
+    if (conf == NULL) {
+        return error;
+    }
+    if (strcasecmp(arg, "On") == 0) {
+        conf->engine = ENGINE_ON;
+    } else if (strcasecmp(arg, "Off") == 0) {
+        conf->engine = ENGINE_OFF;
+    } else if (strcasecmp(arg, "DetectOnly") == 0) {
+        conf->engine = ENGINE_DETECT_ONLY;
+    } else {
+        return apr_psprintf(cmd->pool, "SevenEngine: \"%s\" is not On, Off or DetectOnly", arg);
+    }
+    return NULL;
+}
+
+static const char *set_limit(cmd_parms *cmd, void *dir, const char *arg)
+{
+    const char *error;
+    struct config *conf = main_config(cmd, &error);
+
+    (void)dir;
+    return conf == NULL ? error : parse_amount(cmd, arg, 1, &conf->limit);
+}
+
+static const char *set_reserve(cmd_parms *cmd, void *dir, const char *arg)
+{
+    const char *error;
+    struct config *conf = main_config(cmd, &error);
+
+    (void)dir;
+    return conf == NULL ? error : parse_amount(cmd, arg, 0, &conf->reserve);
+}
+
+static const char *set_strategy(cmd_parms *cmd, void *dir, const char *name, const char *size)
+{
+    const char *error;
+    struct config *conf = main_config(cmd, &error);
+    int n = 0;
+
+    (void)dir;
+    if (conf == NULL) {
+        return error;
+    }
+    conf->policy_where = cmd->directive;
+    if (strcasecmp(name, "tournament") == 0) {
+        conf->policy.strategy = SEVEN_TOURNAMENT;
+        if (size != NULL) {
+            error = parse_number(cmd, size, 1, (int)SEVEN_MAX_PLACES, &n);
+        }
+        conf->policy.tournament = (uint32_t)n;
+        return error;
+    }
+    if (size != NULL) {
+        return apr_psprintf(cmd->pool, "SevenStrategy: only tournament has a size, not \"%s\"",
+                            name);
+    }
+    if (strcasecmp(name, "uniform") == 0) {
+        conf->policy.strategy = SEVEN_UNIFORM;
+    } else if (strcasecmp(name, "roulette") == 0) {
+        conf->policy.strategy = SEVEN_ROULETTE;
+    } else {
+        return apr_psprintf(cmd->pool,
+                            "SevenStrategy: \"%s\" is not uniform, roulette or tournament", name);
+    }
+    return NULL;
+}
+
+static const char *set_round(cmd_parms *cmd, void *dir, const char *arg)
+{
+    const char *error;
+    struct config *conf = main_config(cmd, &error);
+
+    (void)dir;
+    return conf == NULL ? error : parse_time(cmd, arg, &conf->policy.round_us);
+}
+
+static const char *set_service_time(cmd_parms *cmd, void *dir, const char *arg)
+{
+    const char *error;
+    struct config *conf = main_config(cmd, &error);
+
+    (void)dir;
+    if (conf == NULL) {
+        return error;
+    }
+    if (strcasecmp(arg, "auto") == 0) {
+        conf->policy.t_m_us = 0;
+        return NULL;
+    }
+    return parse_time(cmd, arg, &conf->policy.t_m_us);
+}
+
+static const char *set_drop_factor(cmd_parms *cmd, void *dir, const char *arg)
+{
+    const char *error, *equals = strchr(arg, '=');
+    struct config *conf = main_config(cmd, &error);
+    const struct {
+        const char *key;
+        double *value;
+    } keys[] = {{"wait=", conf ? &conf->policy.p_wait : NULL},
+                {"in=", conf ? &conf->policy.p_in : NULL},
+                {"alpha=", conf ? &conf->policy.alpha : NULL},
+                {"scale=", conf ? &conf->policy.scale : NULL}};
+
+    (void)dir;
+    if (conf == NULL) {
+        return error;
+    }
+    conf->policy_where = cmd->directive;
+    for (size_t i = 0; equals != NULL && i < sizeof(keys) / sizeof(*keys); i++) {
+        if (strncasecmp(arg, keys[i].key, strlen(keys[i].key)) == 0) {
+            char *end;
+            *keys[i].value = strtod(equals + 1, &end);
+            if (equals[1] != '\0' && *end == '\0') {
+                return NULL;
+            }
+        }
+    }
+    return apr_psprintf(cmd->pool,
+                        "SevenDropFactor: \"%s\" is not wait=, in=, alpha= or scale= with a number",
+                        arg);
+}
+
+static const char *set_min_rate(cmd_parms *cmd, void *dir, const char *arg)
+{
+    const char *error;
+    struct config *conf = main_config(cmd, &error);
+
+    (void)dir;
+    return conf == NULL ? error : parse_number(cmd, arg, 1, 1000000000, &conf->min_rate);
+}
+
+static const char *set_retry_after(cmd_parms *cmd, void *dir, const char *arg)
+{
+    const char *error;
+    struct config *conf = main_config(cmd, &error);
+
+    (void)dir;
+    return conf == NULL ? error : parse_number(cmd, arg, 1, 86400, &conf->retry_after);
+}
+
+static const char *set_exempt(cmd_parms *cmd, void *dir, const char *arg)
+{
+    const char *error;
+    struct config *conf = main_config(cmd, &error);
+    char *address = apr_pstrdup(cmd->pool, arg), *bits = strchr(address, '/');
+    unsigned char ignored[16];
+    apr_ipsubnet_t *subnet;
+
+    (void)dir;
+    if (conf == NULL) {
+        return error;
+    }
+    if (bits != NULL) {
+        *bits++ = '\0';
+    }
+    if ((inet_pton(AF_INET, address, ignored) != 1 && inet_pton(AF_INET6, address, ignored) != 1) ||
+        (bits != NULL && (*bits == '\0' || strspn(bits, "0123456789") != strlen(bits))) ||
+        apr_ipsubnet_create(&subnet, address, bits, cmd->pool) != APR_SUCCESS) {
+        return apr_psprintf(cmd->pool,
+                            "SevenExempt: \"%s\" is not an IPv4 or IPv6 address, or one with /bits",
+                            arg);
+    }
+    APR_ARRAY_PUSH(conf->exempt, apr_ipsubnet_t *) = subnet;
+    return NULL;
+}
+
+static const command_rec directives[] = {
+    AP_INIT_TAKE1("SevenEngine", set_engine, NULL, RSRC_CONF,
+                  "On, Off, or DetectOnly to decide and log and touch nobody"),
+    AP_INIT_TAKE1("SevenServerLimit", set_limit, NULL, RSRC_CONF,
+                  "k, the places: a number or a percentage of MaxRequestWorkers"),
+    AP_INIT_TAKE12("SevenStrategy", set_strategy, NULL, RSRC_CONF,
+                   "uniform, roulette, or tournament and how many enter it"),
+    AP_INIT_TAKE1("SevenRound", set_round, NULL, RSRC_CONF, "the length of a round, such as 100ms"),
+    AP_INIT_TAKE1("SevenServiceTime", set_service_time, NULL, RSRC_CONF,
+                  "how long a client may keep a worker waiting: auto, or a time such as 200ms"),
+    AP_INIT_TAKE1("SevenReserve", set_reserve, NULL, RSRC_CONF,
+                  "places kept free ahead of need: a number or a percentage of k"),
+    AP_INIT_ITERATE("SevenDropFactor", set_drop_factor, NULL, RSRC_CONF,
+                    "the drop factor's parameters: wait=8 in=2 alpha=1.89 scale=0.453"),
+    AP_INIT_TAKE1("SevenMinRate", set_min_rate, NULL, RSRC_CONF,
+                  "bytes a second that pay for the time a client takes"),
+    AP_INIT_ITERATE("SevenExempt", set_exempt, NULL, RSRC_CONF,
+                    "addresses that are never refused and never victims"),
+    AP_INIT_TAKE1("SevenRetryAfter", set_retry_after, NULL, RSRC_CONF,
+                  "seconds, in the Retry-After of a refusal"),
+    {NULL}};
+
+/* Says what is wrong with a directive, and where it stands. */
+static int wrong(const ap_directive_t *where, const char *name, const char *sentence)
+{
+    if (where != NULL) {
+        ap_log_error(APLOG_MARK, APLOG_STARTUP | APLOG_ERR, 0, NULL, "%s on line %d of %s: %s.",
+                     where->directive, where->line_num, where->filename, sentence);
+    } else {
+        ap_log_error(APLOG_MARK, APLOG_STARTUP | APLOG_ERR, 0, NULL, "%s: %s.", name, sentence);
+    }
+    return HTTP_INTERNAL_SERVER_ERROR;
+}
+
+/* The MPM's limits are known once its own check has run. */
+static int seven_check_config(apr_pool_t *pconf, apr_pool_t *plog, apr_pool_t *ptemp, server_rec *s)
+{
+    struct config *conf = config_of(s);
+    int daemons = 1, threads = 1, hard_daemons = 1, hard_threads = 1, hard;
+    int workers, k, least;
+    const char *error;
+
+    (void)pconf;
+    (void)plog;
+    if (conf->engine == ENGINE_OFF) {
+        return OK;
+    }
+    ap_mpm_query(AP_MPMQ_MAX_DAEMONS, &daemons);
+    ap_mpm_query(AP_MPMQ_MAX_THREADS, &threads);
+    ap_mpm_query(AP_MPMQ_HARD_LIMIT_DAEMONS, &hard_daemons);
+    ap_mpm_query(AP_MPMQ_HARD_LIMIT_THREADS, &hard_threads);
+    workers = daemons * (threads > 0 ? threads : 1);
+    hard = hard_daemons * (hard_threads > 0 ? hard_threads : 1);
+    k = conf->limit.value > 0 ? conf->limit.value : workers * conf->limit.percent / 100;
+    k = k > 0 ? k : 1;
+    if (!conf->limit.set && k > workers - 2) {
+        k = workers > 2 ? workers - 2 : 1;
+    }
+    if (k > hard) {
+        return wrong(conf->limit.where, "SevenServerLimit",
+                     apr_psprintf(ptemp,
+                                  "%d places are more than the %d workers that ServerLimit and "
+                                  "ThreadLimit allow",
+                                  k, hard));
+    }
+    least = k > 4 ? 2 : 1; /* one free place is lost to the next newcomer before it is refilled */
+    conf->reserved = (uint32_t)(conf->reserve.set && conf->reserve.value > 0
+                                    ? conf->reserve.value
+                                    : (k * conf->reserve.percent + 99) / 100);
+    if (!conf->reserve.set && conf->reserved < (uint32_t)least) {
+        conf->reserved = (uint32_t)least;
+    }
+    if (conf->reserved > (uint32_t)k) {
+        return wrong(conf->reserve.where, "SevenReserve",
+                     apr_psprintf(ptemp, "%u places cannot be kept free of %d", conf->reserved, k));
+    }
+    conf->places = conf->policy.places = (uint32_t)k;
+    conf->workers = (uint32_t)workers;
+    error = seven_policy_error(&conf->policy);
+    return error == NULL ? OK : wrong(conf->policy_where, "mod_seven", error);
+}
+
+static size_t align64(size_t n)
+{
+    return (n + 63) & ~(size_t)63;
+}
+
+static size_t phases_at(uint32_t children)
+{
+    return align64(sizeof(struct shared) + children * sizeof(struct child));
+}
+
+static size_t pool_at(uint32_t children, uint32_t places)
+{
+    return align64(phases_at(children) + places * sizeof(_Atomic int));
+}
+
+static void find_parts(const struct retained *kept)
+{
+    char *base = (char *)align64((size_t)apr_shm_baseaddr_get(kept->shm));
+
+    seven.shared = (struct shared *)base;
+    seven.phases = (_Atomic int *)(base + phases_at(kept->children));
+    seven.pool = (seven_pool *)(base + pool_at(kept->children, kept->policy.places));
+}
+
+/* New shared memory. The old, if any, stays mapped in the children that use it. */
+static apr_status_t share(struct retained *kept, const seven_policy *policy, uint32_t children,
+                          apr_pool_t *process)
+{
+    apr_status_t rv;
+
+    if (kept->shm != NULL) {
+        apr_shm_destroy(kept->shm);
+        kept->shm = NULL;
+    }
+    rv = apr_shm_create(&kept->shm, pool_at(children, policy->places) + seven_size(policy) + 64,
+                        NULL, process);
+    if (rv != APR_SUCCESS) {
+        return rv;
+    }
+    kept->policy = *policy;
+    kept->children = children;
+    find_parts(kept);
+    memset(seven.shared, 0, pool_at(children, policy->places));
+    seven.shared->children = children;
+    for (uint32_t i = 0; i < children; i++) {
+        sem_init(&seven.shared->child[i].wake, 1, 0);
+    }
+    seven_init(seven.pool, policy);
+    return APR_SUCCESS;
+}
+
+static void advise(const struct config *conf, server_rec *s)
+{
+    if (conf->places + 2 > conf->workers) {
+        ap_log_error(
+            APLOG_MARK, APLOG_WARNING, 0, s,
+            "SevenServerLimit is %u and there are %u workers: leave at least 2 of them, "
+            "better a tenth, beyond the places, so that newcomers can be heard. Until then "
+            "workers are set free by watching the accept queue",
+            conf->places, conf->workers);
+    }
+    ap_log_error(APLOG_MARK, APLOG_NOTICE, 0, s,
+                 "mod_seven %s: %u places of %u workers, %u kept free, %s",
+                 conf->engine == ENGINE_ON ? "is on" : "only detects", conf->places, conf->workers,
+                 conf->reserved, strategy_name());
+}
+
+static int seven_post_config(apr_pool_t *pconf, apr_pool_t *plog, apr_pool_t *ptemp, server_rec *s)
+{
+    static const char key[] = "mod_seven";
+    struct retained *kept = ap_retained_data_get(key);
+    int daemons = 1;
+    uint32_t children;
+    apr_status_t rv = APR_SUCCESS;
+
+    (void)pconf;
+    (void)plog;
+    (void)ptemp;
+    seven.conf = config_of(s);
+    seven.server = s;
+    if (seven.conf->engine == ENGINE_OFF ||
+        ap_state_query(AP_SQ_MAIN_STATE) == AP_SQ_MS_CREATE_PRE_CONFIG) {
+        return OK;
+    }
+    if (kept == NULL) {
+        kept = ap_retained_data_create(key, sizeof(*kept));
+    }
+    ap_mpm_query(AP_MPMQ_HARD_LIMIT_DAEMONS, &daemons);
+    children = (uint32_t)daemons * 2 + 16; /* two generations of them, and some */
+    if (kept->shm != NULL && kept->children == children &&
+        memcmp(&kept->policy, &seven.conf->policy, sizeof(kept->policy)) == 0) {
+        find_parts(kept);
+    } else {
+        rv = share(kept, &seven.conf->policy, children, s->process->pool);
+    }
+    if (rv != APR_SUCCESS) {
+        ap_log_error(APLOG_MARK, APLOG_CRIT, rv, s, "mod_seven cannot create its shared memory");
+        return HTTP_INTERNAL_SERVER_ERROR;
+    }
+    advise(seven.conf, s);
+    return OK;
+}
+
+static void register_hooks(apr_pool_t *p)
+{
+    (void)p;
+    ap_hook_check_config(seven_check_config, NULL, NULL, APR_HOOK_LAST); /* after the MPM's */
+    ap_hook_post_config(seven_post_config, NULL, NULL, APR_HOOK_MIDDLE);
+    ap_hook_child_init(seven_child_init, NULL, NULL, APR_HOOK_MIDDLE);
+    ap_hook_child_status(seven_child_status, NULL, NULL, APR_HOOK_MIDDLE);
+    ap_hook_pre_connection(seven_pre_connection, NULL, NULL, APR_HOOK_FIRST);
+    /* Before mod_ssl's handshake and mod_http2's takeover. */
+    ap_hook_process_connection(seven_process_connection, NULL, NULL, APR_HOOK_REALLY_FIRST);
+    ap_hook_suspend_connection(seven_suspend_connection, NULL, NULL, APR_HOOK_MIDDLE);
+    ap_hook_resume_connection(seven_resume_connection, NULL, NULL, APR_HOOK_MIDDLE);
+    ap_hook_pre_close_connection(seven_pre_close_connection, NULL, NULL, APR_HOOK_REALLY_FIRST);
+    /* Before any hook that could take its time, or answer a refused client. */
+    ap_hook_post_read_request(seven_post_read_request, NULL, NULL, APR_HOOK_REALLY_FIRST);
+    ap_hook_log_transaction(seven_log_transaction, NULL, NULL, APR_HOOK_REALLY_FIRST);
+    ap_hook_handler(seven_handler, NULL, NULL, APR_HOOK_MIDDLE);
+    APR_OPTIONAL_HOOK(ap, status_hook, seven_status_hook, NULL, NULL, APR_HOOK_MIDDLE);
+    /* Next to the network, beneath mod_ssl (55), so that handshakes that stall are seen and bytes
+     * are those on the wire. */
+    ap_register_input_filter("SEVEN_IN", seven_in, NULL, AP_FTYPE_NETWORK - 1);
+    ap_register_output_filter("SEVEN_OUT", seven_out, NULL, AP_FTYPE_NETWORK - 1);
+}
+
+module AP_MODULE_DECLARE_DATA seven_module = {
+    STANDARD20_MODULE_STUFF, NULL, NULL, create_config, NULL, directives, register_hooks, 0};
