@@ -55,7 +55,10 @@
 
 #include "seven_core/episode.h"
 #include "seven_core/histogram.h"
+#include "seven_core/lease.h"
+#include "seven_core/parse.h"
 #include "seven_core/seven.h"
+#include "seven_core/table.h"
 
 module AP_MODULE_DECLARE_DATA seven_module;
 APLOG_USE_MODULE(seven);
@@ -78,10 +81,10 @@ enum engine { ENGINE_OFF, ENGINE_ON, ENGINE_DETECT_ONLY };
 
 /* A number of places, or a share of the whole. */
 struct amount {
-    int value;
-    int percent;
-    const ap_directive_t *where;
+    long value;
+    bool percent;
     int set;
+    const ap_directive_t *where;
 };
 
 struct config {
@@ -89,8 +92,8 @@ struct config {
     struct amount limit, reserve;
     seven_policy policy;
     const ap_directive_t *policy_where; /* the last directive that changed the policy */
-    int min_rate;                       /* bytes a second */
-    int retry_after;                    /* seconds */
+    long min_rate;                      /* bytes a second */
+    long retry_after;                   /* seconds */
     apr_array_header_t *exempt;         /* of apr_ipsubnet_t * */
     uint32_t places, reserved, workers; /* worked out once the MPM's limits are known */
 };
@@ -111,7 +114,7 @@ struct child {
 };
 
 struct shared {
-    _Atomic uint64_t leader; /* child << 48 | the beat, in microseconds */
+    seven_lease leader;
     _Atomic uint64_t tense_until;
     _Atomic uint64_t evicted, parked_shed;
     seven_histogram eviction_to_free;
@@ -139,25 +142,17 @@ struct conn {
     int entry;  /* in the process's table; -1: none */
     seven_ticket ticket;
     int holds, refused, exempt, learned;
-    const char *how;     /* for %{seven}n */
-    uint64_t unpaid;     /* bytes that have not bought a tick yet */
-    _Atomic int working; /* exchanges the server is at work for */
-    _Atomic int wrote;   /* part of an HTTP/1 response is out, and not all */
+    const char *how;      /* for %{seven}n */
+    uint64_t since_us;    /* it has its place */
+    uint64_t unpaid;      /* bytes that have not bought a tick yet */
+    _Atomic int requests; /* whose head is in, and that have not ended */
+    _Atomic int working;  /* of these, the server is at work for */
+    _Atomic int wrote;    /* part of an HTTP/1 response is out, and not all */
     _Atomic int evicted;
     _Atomic uint64_t evicted_us;
     _Atomic uint64_t leash_us;  /* refused: when its time is up */
     _Atomic uint64_t parked_us; /* since when the MPM holds it without a worker; 0: it does not */
     uint64_t acked;             /* the watcher's: bytes the client had acknowledged */
-};
-
-/* The process's connections, for its watcher. FREE -> LIVE -> FREE by the worker; LIVE -> PINNED
- * -> LIVE by the watcher, which the worker waits for: a few instructions and a system call. */
-enum { ENTRY_FREE, ENTRY_LIVE, ENTRY_PINNED };
-#define NO_TICKET UINT64_MAX
-struct entry {
-    _Atomic int state;
-    _Atomic uint64_t ticket; /* slot << 32 | serial */
-    struct conn *conn;
 };
 
 /* Outlives the module's own unloading at a restart. */
@@ -175,9 +170,7 @@ static struct {
     _Atomic int *phases; /* of each place's holder */
     /* in a child */
     uint32_t child;
-    struct entry *table;
-    int table_size;
-    _Atomic int table_used; /* one past the highest entry ever used */
+    seven_table table; /* the connections, for the watcher */
     pthread_t watcher;
     int watching;
     _Atomic int stop;
@@ -229,21 +222,6 @@ static void wake(uint32_t child)
     }
 }
 
-static uint64_t leader_make(uint32_t child, uint64_t beat)
-{
-    return (uint64_t)child << 48 | (beat & ((UINT64_C(1) << 48) - 1));
-}
-
-static uint32_t leader_child(uint64_t leader)
-{
-    return (uint32_t)(leader >> 48);
-}
-
-static uint64_t leader_beat(uint64_t leader)
-{
-    return leader & ((UINT64_C(1) << 48) - 1);
-}
-
 /* From now on for a while the leader looks often. */
 static void be_tense(uint64_t now)
 {
@@ -252,64 +230,40 @@ static void be_tense(uint64_t now)
     if (until < now + SECOND) {
         atomic_store(&seven.shared->tense_until, now + 2 * SECOND);
         if (until < now) {
-            wake(leader_child(atomic_load(&seven.shared->leader)));
+            wake(seven_leader(&seven.shared->leader));
         }
     }
 }
 
-/* ---- the process's table ---------------------------------------------------------------- */
+/* ---- the table of connections ------------------------------------------------------------ */
+
+static seven_entry *entry_of(const struct conn *conn)
+{
+    return &seven.table.entries[conn->entry];
+}
+
+/* The worker's side: the watcher may be at it, and never waits for us. */
+static void pin(seven_entry *entry)
+{
+    while (!seven_pin(entry)) {
+        sched_yield();
+    }
+}
 
 static void enter_table(struct conn *conn)
 {
     static _Thread_local int hint;
 
-    for (int i = 0; i < seven.table_size; i++) {
-        int n = (hint + i) % seven.table_size, expected = ENTRY_FREE;
-        struct entry *entry = &seven.table[n];
-
-        /* A lost race means another connection took the entry: try the next. */
-        if (atomic_load_explicit(&entry->state, memory_order_relaxed) == ENTRY_FREE &&
-            atomic_compare_exchange_strong(&entry->state, &expected, ENTRY_PINNED)) {
-            int used = atomic_load(&seven.table_used);
-
-            entry->conn = conn;
-            atomic_store(&entry->ticket, NO_TICKET);
-            while (used <= n && !atomic_compare_exchange_weak(&seven.table_used, &used, n + 1)) {
-            }
-            atomic_store(&entry->state, ENTRY_LIVE);
-            conn->entry = hint = n;
-            return;
-        }
-    }
-}
-
-/* Keeps the other side out: the watcher from a worker's connection, or the reverse. */
-static int pin(struct entry *entry)
-{
-    int expected = ENTRY_LIVE;
-
-    return atomic_compare_exchange_strong(&entry->state, &expected, ENTRY_PINNED);
-}
-
-static void unpin(struct entry *entry)
-{
-    atomic_store(&entry->state, ENTRY_LIVE);
+    conn->entry = seven_enter(&seven.table, conn, &hint);
 }
 
 static void leave_table(struct conn *conn)
 {
-    struct entry *entry;
-
     if (conn->entry < 0) {
         return;
     }
-    entry = &seven.table[conn->entry];
-    while (!pin(entry)) {
-        sched_yield(); /* the watcher is at it, and never waits for us */
-    }
-    entry->conn = NULL;
-    atomic_store(&entry->ticket, NO_TICKET);
-    atomic_store(&entry->state, ENTRY_FREE);
+    pin(entry_of(conn));
+    seven_remove(entry_of(conn));
     conn->entry = -1;
     if (conn->own_fd) {
         close(atomic_load(&conn->fd));
@@ -371,7 +325,7 @@ static void give_back(struct conn *conn)
     if (conn->holds) {
         conn->holds = 0;
         if (conn->entry >= 0) {
-            atomic_store(&seven.table[conn->entry].ticket, NO_TICKET);
+            seven_entry_set(entry_of(conn), NULL);
         }
         seven_leave(seven.pool, conn->ticket);
         if (evicted_us != 0) {
@@ -401,12 +355,14 @@ static void keep_reserve(uint64_t now, int most)
 
 static void hold(struct conn *conn, uint64_t now)
 {
-    struct entry *entry = &seven.table[conn->entry];
-
     conn->holds = 1;
+    conn->since_us = now;
     seven_own(seven.pool, conn->ticket, seven.child);
     set_phase(conn, HEAD);
-    atomic_store(&entry->ticket, (uint64_t)conn->ticket.slot << 32 | conn->ticket.serial);
+    seven_entry_set(entry_of(conn), &conn->ticket);
+    if (atomic_load_explicit(&conn->working, memory_order_relaxed) > 0) {
+        settle(conn); /* HTTP/2's secondary connections did not wait for us */
+    }
     if (seven_free(seven.pool) < seven.conf->reserved) {
         be_tense(now);
         keep_reserve(now, 2);
@@ -450,7 +406,7 @@ static void dismiss(struct conn *conn)
     conn->c->aborted = 1;
     if (!ap_ssl_conn_is_ssl(conn->c)) {
         const char *answer = apr_psprintf(conn->c->pool,
-                                          "HTTP/1.1 503 Service Unavailable\r\nRetry-After: %d\r\n"
+                                          "HTTP/1.1 503 Service Unavailable\r\nRetry-After: %ld\r\n"
                                           "Connection: close\r\nContent-Length: 0\r\n\r\n",
                                           seven.conf->retry_after);
         /* What has arrived is read, since closing over unread data resets the connection. */
@@ -554,23 +510,30 @@ static void cut(const struct conn *conn)
     shutdown(fd, SHUT_RDWR);
 }
 
+/* What is said of a victim, once it is no longer pinned. */
+struct obituary {
+    char address[64];
+    const char *doing;
+    uint64_t held_us;
+};
+
 /* Pinned: the connection lost its place. */
-static void evict(struct entry *entry, seven_ticket ticket, uint64_t now)
+static void evict(seven_entry *entry, seven_ticket ticket, uint64_t now, struct obituary *o)
 {
-    struct conn *conn = entry->conn;
+    struct conn *conn = entry->thing;
     uint64_t lost_us = seven_lost_us(seven.pool, ticket.slot);
 
-    atomic_store(&entry->ticket, NO_TICKET);
+    seven_entry_set(entry, NULL);
     atomic_store(&conn->evicted, 1);
     atomic_store(&conn->evicted_us, lost_us != 0 ? lost_us : now);
     atomic_fetch_add(&seven.shared->evicted, 1);
+    apr_cpystrn(o->address, conn->c->client_ip, sizeof(o->address));
+    o->doing = phase_names[atomic_load(&conn->working) > 0    ? HANDLER
+                           : atomic_load(&conn->wrote)        ? RESPONSE
+                           : atomic_load(&conn->requests) > 0 ? BODY
+                                                              : HEAD];
+    o->held_us = now > conn->since_us ? now - conn->since_us : 0;
     cut(conn);
-    ap_log_error(APLOG_MARK, APLOG_INFO, 0, seven.server,
-                 "evicted %s from place %u, in its %s, to make room", conn->c->client_ip,
-                 ticket.slot,
-                 phase_names[atomic_load(&conn->working) > 0 ? HANDLER
-                             : atomic_load(&conn->wrote)     ? RESPONSE
-                                                             : HEAD]);
 }
 
 static uint64_t to_time(uint64_t bytes)
@@ -601,48 +564,60 @@ static void credit_writer(struct conn *conn, uint64_t now)
         parked += to_time(acked);
         now += seven_pool_policy(seven.pool)->credit_us;
         atomic_store(&conn->parked_us, parked < now ? parked : now);
-    } else if (conn->holds) {
+    } else if (conn->holds && atomic_load(&conn->requests) > 0) {
         seven_progress(seven.pool, conn->ticket, now, to_time(acked));
     }
 }
 
 /* Looks at one connection; returns when it must be looked at again at the latest. */
-static uint64_t look_at(struct entry *entry, int sample, uint64_t now)
+static uint64_t look_at(seven_entry *entry, int sample, uint64_t now)
 {
-    uint64_t key = atomic_load(&entry->ticket), next = now + TICK_WATCH, leash;
-    seven_ticket ticket = {.slot = (uint32_t)(key >> 32), .serial = (uint32_t)key};
-    int lost = key != NO_TICKET && !seven_holds(seven.pool, ticket);
+    uint64_t next = now + TICK_WATCH, leash;
+    struct obituary o = {.doing = NULL};
+    seven_ticket ticket;
+    struct conn *conn;
 
-    if (!pin(entry)) {
-        return next;
+    if (!seven_pin(entry)) {
+        return now + MS; /* its worker is at it */
     }
-    if (lost && atomic_load(&entry->ticket) == key && touches()) {
-        evict(entry, ticket, now);
+    conn = entry->thing;
+    if (touches() && seven_entry_ticket(entry, &ticket) && !seven_holds(seven.pool, ticket)) {
+        evict(entry, ticket, now, &o);
     }
-    leash = atomic_load(&entry->conn->leash_us);
+    leash = atomic_load(&conn->leash_us);
     if (leash != 0 && leash <= now) {
-        atomic_store(&entry->conn->leash_us, 0);
-        cut(entry->conn);
+        atomic_store(&conn->leash_us, 0);
+        cut(conn);
     } else if (leash != 0 && leash < next) {
         next = leash;
     }
     if (sample) {
-        credit_writer(entry->conn, now);
+        credit_writer(conn, now);
     }
-    unpin(entry);
+    seven_unpin(entry);
+    if (o.doing != NULL) {
+        ap_log_error(APLOG_MARK, APLOG_INFO, 0, seven.server,
+                     "evicted %s from place %u, held for %" APR_UINT64_T_FMT " ms, in its %s",
+                     o.address, ticket.slot, o.held_us / MS, o.doing);
+    }
     return next;
+}
+
+static int is_live(const seven_entry *entry)
+{
+    return atomic_load_explicit(&entry->state, memory_order_relaxed) != 0;
 }
 
 /* Returns when to look again. */
 static uint64_t look_at_all(uint64_t now, uint64_t *sampled)
 {
-    int used = atomic_load(&seven.table_used), sample = now - *sampled >= TICK_WATCH;
+    int used = atomic_load(&seven.table.used), sample = now - *sampled >= TICK_WATCH;
     uint64_t next = now + TICK_IDLE;
 
     for (int i = 0; i < used; i++) {
-        struct entry *entry = &seven.table[i];
+        seven_entry *entry = &seven.table.entries[i];
 
-        if (atomic_load_explicit(&entry->state, memory_order_relaxed) != ENTRY_FREE) {
+        if (is_live(entry)) {
             uint64_t again = look_at(entry, sample, now);
             next = again < next ? again : next;
         }
@@ -656,33 +631,37 @@ static uint64_t look_at_all(uint64_t now, uint64_t *sampled)
 /* Lets go of the connection that the MPM has parked longest past t_M, progress considered. */
 static int shed_one(uint64_t now)
 {
-    int used = atomic_load(&seven.table_used);
+    int used = atomic_load(&seven.table.used), shed = 0;
     uint64_t oldest = now - seven_t_m(seven.pool);
-    struct entry *found = NULL;
+    seven_entry *found = NULL;
 
     for (int i = 0; i < used; i++) {
-        struct entry *entry = &seven.table[i];
+        seven_entry *entry = &seven.table.entries[i];
+        struct conn *conn;
 
-        if (atomic_load_explicit(&entry->state, memory_order_relaxed) == ENTRY_LIVE && pin(entry)) {
-            uint64_t parked = atomic_load(&entry->conn->parked_us);
-
-            if (parked != 0 && parked < oldest && !atomic_load(&entry->conn->evicted)) {
-                oldest = parked;
-                found = entry;
-            }
-            unpin(entry);
+        if (!is_live(entry) || !seven_pin(entry)) {
+            continue;
         }
+        conn = entry->thing;
+        if (atomic_load(&conn->parked_us) != 0 && atomic_load(&conn->parked_us) < oldest &&
+            !atomic_load(&conn->evicted)) {
+            oldest = atomic_load(&conn->parked_us);
+            found = entry;
+        }
+        seven_unpin(entry);
     }
-    if (found == NULL || !pin(found)) {
-        return 0;
+    if (found != NULL && seven_pin(found)) {
+        struct conn *conn = found->thing;
+
+        if (atomic_load(&conn->parked_us) == oldest) { /* else another's by now, or at work */
+            atomic_store(&conn->evicted, 1);
+            atomic_fetch_add(&seven.shared->parked_shed, 1);
+            cut(conn);
+            shed = 1;
+        }
+        seven_unpin(found);
     }
-    if (found->conn != NULL && atomic_load(&found->conn->parked_us) == oldest) {
-        atomic_store(&found->conn->evicted, 1);
-        atomic_fetch_add(&seven.shared->parked_shed, 1);
-        cut(found->conn);
-    }
-    unpin(found);
-    return 1;
+    return shed;
 }
 
 /* ---- the leader: accept queues, reserve, episodes, sweeps -------------------------------- */
@@ -733,12 +712,20 @@ static struct workers count_workers(void)
     return w;
 }
 
+/* Children that have too many parked connections to accept more let the idlest go. */
 static void shed_parked(uint32_t count)
 {
-    for (uint32_t i = 0; i < seven.shared->children; i++) {
-        if (atomic_load(&seven.shared->child[i].pid) != 0) {
-            atomic_store(&seven.shared->child[i].shed, count);
-            wake(i);
+    int daemons = 0;
+
+    ap_mpm_query(AP_MPMQ_HARD_LIMIT_DAEMONS, &daemons);
+    for (int i = 0; i < daemons; i++) {
+        const process_score *process = ap_get_scoreboard_process(i);
+
+        for (uint32_t j = 0; process->not_accepting && j < seven.shared->children; j++) {
+            if (atomic_load(&seven.shared->child[j].pid) == process->pid) {
+                atomic_store(&seven.shared->child[j].shed, count);
+                wake(j);
+            }
         }
     }
 }
@@ -833,22 +820,15 @@ static void sweep(uint64_t now)
     }
 }
 
-/* True if this child leads, which it does until it is silent for the length of a lease. A child of
- * an old generation has closed its listeners, and does not. */
+/* A child of an old generation has closed its listeners, and does not lead. */
 static int leads(uint64_t now)
 {
-    uint64_t old = atomic_load(&seven.shared->leader);
     int state = AP_MPMQ_RUNNING;
 
     if (ap_mpm_query(AP_MPMQ_MPM_STATE, &state) == APR_SUCCESS && state == AP_MPMQ_STOPPING) {
         return 0;
     }
-    if (leader_child(old) != seven.child && leader_beat(old) + LEASE > now) {
-        return 0;
-    }
-    /* A lost race means another took the lead. */
-    return atomic_compare_exchange_strong(&seven.shared->leader, &old,
-                                          leader_make(seven.child, now));
+    return seven_lead(&seven.shared->leader, seven.child, now, LEASE);
 }
 
 static uint64_t lead(uint64_t now)
@@ -927,14 +907,15 @@ static void begin_work(struct exchange *exchange, int was)
     }
 }
 
-/* Bytes from the client buy it time. */
+/* Bytes from the client buy it time, once it has asked for something: not those of a handshake or a
+ * head, or whoever sends half a head would be ahead of whoever is about to. */
 static void credit_reader(struct conn *conn, const apr_bucket_brigade *bb)
 {
     uint64_t paid;
     apr_off_t length;
 
-    if (!conn->holds || apr_brigade_length((apr_bucket_brigade *)bb, 0, &length) != APR_SUCCESS ||
-        length <= 0) {
+    if (!conn->holds || atomic_load_explicit(&conn->requests, memory_order_relaxed) == 0 ||
+        apr_brigade_length((apr_bucket_brigade *)bb, 0, &length) != APR_SUCCESS || length <= 0) {
         return;
     }
     conn->unpaid += (uint64_t)length;
@@ -1026,7 +1007,7 @@ static int seven_pre_connection(conn_rec *c, void *csd)
     struct conn *conn;
     apr_os_sock_t fd;
 
-    if (seven.table == NULL) {
+    if (seven.table.entries == NULL) {
         return DECLINED;
     }
     if (c->master != NULL) {
@@ -1108,7 +1089,7 @@ static int seven_pre_close_connection(conn_rec *c)
     struct conn *conn = c->master == NULL ? conn_of(c) : NULL;
     int fd;
 
-    if (conn == NULL || conn->entry < 0 || conn->own_fd) {
+    if (conn == NULL || conn->entry < 0 || conn->own_fd || !touches()) {
         return DECLINED;
     }
     fd = fcntl(atomic_load(&conn->fd), F_DUPFD_CLOEXEC, 0);
@@ -1116,12 +1097,10 @@ static int seven_pre_close_connection(conn_rec *c)
         leave_table(conn);
         return DECLINED;
     }
-    while (!pin(&seven.table[conn->entry])) {
-        sched_yield();
-    }
+    pin(entry_of(conn));
     atomic_store(&conn->fd, fd);
     conn->own_fd = 1;
-    unpin(&seven.table[conn->entry]);
+    seven_unpin(entry_of(conn));
     return DECLINED;
 }
 
@@ -1141,6 +1120,7 @@ static apr_status_t request_ends(void *data)
     struct exchange *exchange = data;
 
     exchange->r = NULL;
+    atomic_fetch_sub(&exchange->conn->requests, 1);
     set_phase(exchange->conn, HEAD);
     set_working(exchange, 0);
     atomic_store_explicit(&exchange->conn->wrote, 0, memory_order_relaxed);
@@ -1158,12 +1138,13 @@ static int seven_post_read_request(request_rec *r)
     }
     apr_table_setn(r->notes, "seven", exchange->conn->how);
     exchange->r = r;
+    atomic_fetch_add(&exchange->conn->requests, 1);
     set_phase(exchange->conn, HANDLER);
     set_working(exchange, 1);
     apr_pool_cleanup_register(r->pool, exchange, request_ends, apr_pool_cleanup_null);
     if (exchange->conn->refused) {
         apr_table_setn(r->err_headers_out, "Retry-After",
-                       apr_itoa(r->pool, seven.conf->retry_after));
+                       apr_ltoa(r->pool, seven.conf->retry_after));
         r->connection->keepalive = AP_CONN_CLOSE;
         return HTTP_SERVICE_UNAVAILABLE;
     }
@@ -1195,7 +1176,7 @@ static void seven_child_status(server_rec *s, pid_t pid, ap_generation_t generat
 
         if (atomic_compare_exchange_strong(&seven.shared->child[i].pid, &expected, DEAD)) {
             atomic_store(&seven.shared->swept_us, 0); /* the leader gives its places back */
-            wake(leader_child(atomic_load(&seven.shared->leader)));
+            wake(seven_leader(&seven.shared->leader));
         }
     }
 }
@@ -1251,12 +1232,12 @@ static void seven_child_init(apr_pool_t *pchild, server_rec *s)
     seven.server = s;
     /* Not from a pool: connections may end after all pools of the child. Untouched, it costs
      * nothing. */
-    seven.table_size = (threads > 0 ? threads : 1) * 64 + 1024;
-    seven.table = calloc((size_t)seven.table_size, sizeof(*seven.table));
-    rv = seven.table == NULL ? ENOMEM : start_watcher();
+    seven.table.size = (threads > 0 ? threads : 1) * 64 + 1024;
+    seven.table.entries = calloc((size_t)seven.table.size, sizeof(seven_entry));
+    rv = seven.table.entries == NULL ? ENOMEM : start_watcher();
     if (rv != 0) {
         ap_log_error(APLOG_MARK, APLOG_ERR, rv, s, "mod_seven cannot start its watcher");
-        seven.table = NULL;
+        seven.table.entries = NULL;
         return;
     }
     seven.watching = 1;
@@ -1293,9 +1274,7 @@ static void take_figures(struct figures *f)
 
 static const char *strategy_name(void)
 {
-    static const char *const names[] = {"uniform", "roulette", "tournament"};
-
-    return names[seven_pool_policy(seven.pool)->strategy];
+    return seven_strategy_name(seven_pool_policy(seven.pool)->strategy);
 }
 
 /* One line a figure: a name for machines, a value. */
@@ -1343,7 +1322,7 @@ static void emit_settings(request_rec *r)
     ap_rprintf(r, "ServiceTime: %s\n", p->t_m_us == 0 ? "auto" : "fixed");
     ap_rprintf(r, "DropFactor: wait=%g in=%g alpha=%g scale=%g\n", p->p_wait, p->p_in, p->alpha,
                p->scale);
-    ap_rprintf(r, "MinRate: %d\n", seven.conf->min_rate);
+    ap_rprintf(r, "MinRate: %ld\n", seven.conf->min_rate);
 }
 
 static void emit_auto(request_rec *r, const char *name, uint64_t value)
@@ -1424,8 +1403,8 @@ static void *create_config(apr_pool_t *p, server_rec *s)
 
     (void)s;
     conf->engine = ENGINE_ON;
-    conf->limit.percent = 90;
-    conf->reserve.percent = 5;
+    conf->limit = (struct amount){.value = 90, .percent = true};
+    conf->reserve = (struct amount){.value = 5, .percent = true};
     conf->min_rate = 8000;
     conf->retry_after = 1;
     conf->exempt = apr_array_make(p, 4, sizeof(apr_ipsubnet_t *));
@@ -1434,69 +1413,14 @@ static void *create_config(apr_pool_t *p, server_rec *s)
     return conf;
 }
 
-/* A whole number from low to high, or a sentence. */
-static const char *parse_number(cmd_parms *cmd, const char *arg, int low, int high, int *value)
+/* What is wrong with a value, named after its directive. */
+static const char *not_a(cmd_parms *cmd, const char *arg, const char *what)
 {
-    char *end;
-    apr_int64_t n = apr_strtoi64(arg, &end, 10);
-
-    if (*arg == '\0' || *end != '\0' || n < low || n > high) {
-        return apr_psprintf(cmd->pool, "%s: \"%s\" is not a whole number from %d to %d",
-                            cmd->cmd->name, arg, low, high);
-    }
-    *value = (int)n;
-    return NULL;
+    return apr_psprintf(cmd->pool, "%s: \"%s\" is not %s", cmd->cmd->name, arg, what);
 }
 
-static const char *parse_amount(cmd_parms *cmd, const char *arg, int low, struct amount *amount)
+static const char *set_engine(cmd_parms *cmd, struct config *conf, const char *arg)
 {
-    size_t length = strlen(arg);
-    const char *number = apr_pstrdup(cmd->pool, arg);
-
-    *amount = (struct amount){.where = cmd->directive, .set = 1};
-    if (length > 0 && arg[length - 1] == '%') {
-        const char *error = parse_number(cmd, apr_pstrmemdup(cmd->pool, arg, length - 1), low, 100,
-                                         &amount->percent);
-        return error == NULL
-                   ? NULL
-                   : apr_psprintf(cmd->pool, "%s: \"%s\" is not a percentage from %d%% to 100%%",
-                                  cmd->cmd->name, arg, low);
-    }
-    return parse_number(cmd, number, low, (int)SEVEN_MAX_PLACES, &amount->value);
-}
-
-static const char *parse_time(cmd_parms *cmd, const char *arg, uint64_t *us)
-{
-    apr_interval_time_t t;
-    size_t length = strlen(arg);
-
-    if (length == 0 || !apr_isdigit(*arg) || apr_isdigit(arg[length - 1]) ||
-        ap_timeout_parameter_parse(arg, &t, "ms") != APR_SUCCESS || t < (apr_interval_time_t)MS ||
-        t > (apr_interval_time_t)SEVEN_MAX_TIME_US) {
-        return apr_psprintf(cmd->pool,
-                            "%s: \"%s\" is not a time from 1ms to 24h with its unit (ms, s, mi, h)",
-                            cmd->cmd->name, arg);
-    }
-    *us = (uint64_t)t;
-    return NULL;
-}
-
-/* Every directive is for the whole server. Returns its configuration, or NULL and a sentence. */
-static struct config *main_config(cmd_parms *cmd, const char **error)
-{
-    *error = ap_check_cmd_context(cmd, GLOBAL_ONLY);
-    return *error == NULL ? config_of(cmd->server) : NULL;
-}
-
-static const char *set_engine(cmd_parms *cmd, void *dir, const char *arg)
-{
-    const char *error;
-    struct config *conf = main_config(cmd, &error);
-
-    (void)dir;
-    if (conf == NULL) {
-        return error;
-    }
     if (strcasecmp(arg, "On") == 0) {
         conf->engine = ENGINE_ON;
     } else if (strcasecmp(arg, "Off") == 0) {
@@ -1504,183 +1428,156 @@ static const char *set_engine(cmd_parms *cmd, void *dir, const char *arg)
     } else if (strcasecmp(arg, "DetectOnly") == 0) {
         conf->engine = ENGINE_DETECT_ONLY;
     } else {
-        return apr_psprintf(cmd->pool, "SevenEngine: \"%s\" is not On, Off or DetectOnly", arg);
+        return not_a(cmd, arg, "On, Off or DetectOnly");
     }
     return NULL;
 }
 
-static const char *set_limit(cmd_parms *cmd, void *dir, const char *arg)
+static const char *set_amount(cmd_parms *cmd, struct amount *amount, const char *arg, long low)
 {
-    const char *error;
-    struct config *conf = main_config(cmd, &error);
-
-    (void)dir;
-    return conf == NULL ? error : parse_amount(cmd, arg, 1, &conf->limit);
-}
-
-static const char *set_reserve(cmd_parms *cmd, void *dir, const char *arg)
-{
-    const char *error;
-    struct config *conf = main_config(cmd, &error);
-
-    (void)dir;
-    return conf == NULL ? error : parse_amount(cmd, arg, 0, &conf->reserve);
-}
-
-static const char *set_strategy(cmd_parms *cmd, void *dir, const char *name, const char *size)
-{
-    const char *error;
-    struct config *conf = main_config(cmd, &error);
-    int n = 0;
-
-    (void)dir;
-    if (conf == NULL) {
-        return error;
-    }
-    conf->policy_where = cmd->directive;
-    if (strcasecmp(name, "tournament") == 0) {
-        conf->policy.strategy = SEVEN_TOURNAMENT;
-        if (size != NULL) {
-            error = parse_number(cmd, size, 1, (int)SEVEN_MAX_PLACES, &n);
-        }
-        conf->policy.tournament = (uint32_t)n;
-        return error;
-    }
-    if (size != NULL) {
-        return apr_psprintf(cmd->pool, "SevenStrategy: only tournament has a size, not \"%s\"",
-                            name);
-    }
-    if (strcasecmp(name, "uniform") == 0) {
-        conf->policy.strategy = SEVEN_UNIFORM;
-    } else if (strcasecmp(name, "roulette") == 0) {
-        conf->policy.strategy = SEVEN_ROULETTE;
-    } else {
-        return apr_psprintf(cmd->pool,
-                            "SevenStrategy: \"%s\" is not uniform, roulette or tournament", name);
-    }
-    return NULL;
-}
-
-static const char *set_round(cmd_parms *cmd, void *dir, const char *arg)
-{
-    const char *error;
-    struct config *conf = main_config(cmd, &error);
-
-    (void)dir;
-    return conf == NULL ? error : parse_time(cmd, arg, &conf->policy.round_us);
-}
-
-static const char *set_service_time(cmd_parms *cmd, void *dir, const char *arg)
-{
-    const char *error;
-    struct config *conf = main_config(cmd, &error);
-
-    (void)dir;
-    if (conf == NULL) {
-        return error;
-    }
-    if (strcasecmp(arg, "auto") == 0) {
-        conf->policy.t_m_us = 0;
+    *amount = (struct amount){.where = cmd->directive, .set = 1};
+    if (seven_parse_amount(arg, low, SEVEN_MAX_PLACES, &amount->value, &amount->percent)) {
         return NULL;
     }
-    return parse_time(cmd, arg, &conf->policy.t_m_us);
+    return not_a(cmd, arg,
+                 apr_psprintf(cmd->pool,
+                              "a whole number from %ld to %u, or a percentage from %ld%% "
+                              "to 100%%",
+                              low, SEVEN_MAX_PLACES, low));
 }
 
-static const char *set_drop_factor(cmd_parms *cmd, void *dir, const char *arg)
+static const char *set_limit(cmd_parms *cmd, struct config *conf, const char *arg)
 {
-    const char *error, *equals = strchr(arg, '=');
-    struct config *conf = main_config(cmd, &error);
-    const struct {
-        const char *key;
-        double *value;
-    } keys[] = {{"wait=", conf ? &conf->policy.p_wait : NULL},
-                {"in=", conf ? &conf->policy.p_in : NULL},
-                {"alpha=", conf ? &conf->policy.alpha : NULL},
-                {"scale=", conf ? &conf->policy.scale : NULL}};
+    return set_amount(cmd, &conf->limit, arg, 1);
+}
 
-    (void)dir;
-    if (conf == NULL) {
-        return error;
-    }
+static const char *set_reserve(cmd_parms *cmd, struct config *conf, const char *arg)
+{
+    return set_amount(cmd, &conf->reserve, arg, 0);
+}
+
+static const char *set_time(cmd_parms *cmd, uint64_t *us, const char *arg)
+{
+    return seven_parse_time(arg, us)
+               ? NULL
+               : not_a(cmd, arg, "a time from 1ms to 24h with its unit (ms, s, min or h)");
+}
+
+static const char *set_round(cmd_parms *cmd, struct config *conf, const char *arg)
+{
+    return set_time(cmd, &conf->policy.round_us, arg);
+}
+
+static const char *set_service_time(cmd_parms *cmd, struct config *conf, const char *arg)
+{
+    conf->policy.t_m_us = 0;
+    return strcasecmp(arg, "auto") == 0 ? NULL : set_time(cmd, &conf->policy.t_m_us, arg);
+}
+
+static const char *set_drop_factor(cmd_parms *cmd, struct config *conf, const char *arg)
+{
     conf->policy_where = cmd->directive;
-    for (size_t i = 0; equals != NULL && i < sizeof(keys) / sizeof(*keys); i++) {
-        if (strncasecmp(arg, keys[i].key, strlen(keys[i].key)) == 0) {
-            char *end;
-            *keys[i].value = strtod(equals + 1, &end);
-            if (equals[1] != '\0' && *end == '\0') {
-                return NULL;
-            }
-        }
-    }
-    return apr_psprintf(cmd->pool,
-                        "SevenDropFactor: \"%s\" is not wait=, in=, alpha= or scale= with a number",
-                        arg);
+    return seven_parse_drop_factor(arg, &conf->policy)
+               ? NULL
+               : not_a(cmd, arg, "wait=, in=, alpha= or scale= with a number");
 }
 
-static const char *set_min_rate(cmd_parms *cmd, void *dir, const char *arg)
+static const char *set_number(cmd_parms *cmd, long *value, const char *arg, long high)
 {
-    const char *error;
-    struct config *conf = main_config(cmd, &error);
-
-    (void)dir;
-    return conf == NULL ? error : parse_number(cmd, arg, 1, 1000000000, &conf->min_rate);
+    return seven_parse_number(arg, 1, high, value)
+               ? NULL
+               : not_a(cmd, arg, apr_psprintf(cmd->pool, "a whole number from 1 to %ld", high));
 }
 
-static const char *set_retry_after(cmd_parms *cmd, void *dir, const char *arg)
+static const char *set_min_rate(cmd_parms *cmd, struct config *conf, const char *arg)
 {
-    const char *error;
-    struct config *conf = main_config(cmd, &error);
-
-    (void)dir;
-    return conf == NULL ? error : parse_number(cmd, arg, 1, 86400, &conf->retry_after);
+    return set_number(cmd, &conf->min_rate, arg, 1000000000);
 }
 
-static const char *set_exempt(cmd_parms *cmd, void *dir, const char *arg)
+static const char *set_retry_after(cmd_parms *cmd, struct config *conf, const char *arg)
 {
-    const char *error;
-    struct config *conf = main_config(cmd, &error);
+    return set_number(cmd, &conf->retry_after, arg, 86400);
+}
+
+static const char *set_exempt(cmd_parms *cmd, struct config *conf, const char *arg)
+{
     char *address = apr_pstrdup(cmd->pool, arg), *bits = strchr(address, '/');
-    unsigned char ignored[16];
+    unsigned char binary[16];
     apr_ipsubnet_t *subnet;
+    long n;
+    int v4, v6;
 
-    (void)dir;
-    if (conf == NULL) {
-        return error;
-    }
     if (bits != NULL) {
         *bits++ = '\0';
     }
-    if ((inet_pton(AF_INET, address, ignored) != 1 && inet_pton(AF_INET6, address, ignored) != 1) ||
-        (bits != NULL && (*bits == '\0' || strspn(bits, "0123456789") != strlen(bits))) ||
+    v4 = inet_pton(AF_INET, address, binary) == 1;
+    v6 = !v4 && inet_pton(AF_INET6, address, binary) == 1;
+    if ((!v4 && !v6) || (bits != NULL && !seven_parse_number(bits, 0, v4 ? 32 : 128, &n)) ||
         apr_ipsubnet_create(&subnet, address, bits, cmd->pool) != APR_SUCCESS) {
-        return apr_psprintf(cmd->pool,
-                            "SevenExempt: \"%s\" is not an IPv4 or IPv6 address, or one with /bits",
-                            arg);
+        return not_a(cmd, arg, "an IPv4 or IPv6 address, alone or with /bits");
     }
     APR_ARRAY_PUSH(conf->exempt, apr_ipsubnet_t *) = subnet;
     return NULL;
 }
 
+/* Every directive is for the whole server; what takes one word, or several one by one, comes here
+ * with its setter. */
+typedef const char *setter(cmd_parms *cmd, struct config *conf, const char *arg);
+
+static const char *set(cmd_parms *cmd, void *dir, const char *arg)
+{
+    const char *error = ap_check_cmd_context(cmd, GLOBAL_ONLY);
+
+    (void)dir;
+    return error != NULL ? error : ((setter *)cmd->info)(cmd, config_of(cmd->server), arg);
+}
+
+static const char *set_strategy(cmd_parms *cmd, void *dir, const char *name, const char *size)
+{
+    const char *error = ap_check_cmd_context(cmd, GLOBAL_ONLY);
+    struct config *conf = config_of(cmd->server);
+    long n = 0;
+
+    (void)dir;
+    if (error != NULL) {
+        return error;
+    }
+    conf->policy_where = cmd->directive;
+    if (!seven_parse_strategy(name, &conf->policy.strategy)) {
+        return not_a(cmd, name, "uniform, roulette or tournament");
+    }
+    if (size != NULL && conf->policy.strategy != SEVEN_TOURNAMENT) {
+        return not_a(cmd, size, "expected: only a tournament has a size");
+    }
+    if (size != NULL && !seven_parse_number(size, 1, SEVEN_MAX_PLACES, &n)) {
+        return not_a(cmd, size, "a whole number of entrants, at least 1");
+    }
+    conf->policy.tournament = (uint32_t)n;
+    return NULL;
+}
+
+#define SETTING(form, name, setter, help)                                                          \
+    AP_INIT_##form(name, set, (void *)(setter), RSRC_CONF, help)
+
 static const command_rec directives[] = {
-    AP_INIT_TAKE1("SevenEngine", set_engine, NULL, RSRC_CONF,
-                  "On, Off, or DetectOnly to decide and log and touch nobody"),
-    AP_INIT_TAKE1("SevenServerLimit", set_limit, NULL, RSRC_CONF,
-                  "k, the places: a number or a percentage of MaxRequestWorkers"),
+    SETTING(TAKE1, "SevenEngine", set_engine,
+            "On, Off, or DetectOnly to decide and log and touch nobody"),
+    SETTING(TAKE1, "SevenServerLimit", set_limit,
+            "k, the places: a number or a percentage of MaxRequestWorkers"),
     AP_INIT_TAKE12("SevenStrategy", set_strategy, NULL, RSRC_CONF,
                    "uniform, roulette, or tournament and how many enter it"),
-    AP_INIT_TAKE1("SevenRound", set_round, NULL, RSRC_CONF, "the length of a round, such as 100ms"),
-    AP_INIT_TAKE1("SevenServiceTime", set_service_time, NULL, RSRC_CONF,
-                  "how long a client may keep a worker waiting: auto, or a time such as 200ms"),
-    AP_INIT_TAKE1("SevenReserve", set_reserve, NULL, RSRC_CONF,
-                  "places kept free ahead of need: a number or a percentage of k"),
-    AP_INIT_ITERATE("SevenDropFactor", set_drop_factor, NULL, RSRC_CONF,
-                    "the drop factor's parameters: wait=8 in=2 alpha=1.89 scale=0.453"),
-    AP_INIT_TAKE1("SevenMinRate", set_min_rate, NULL, RSRC_CONF,
-                  "bytes a second that pay for the time a client takes"),
-    AP_INIT_ITERATE("SevenExempt", set_exempt, NULL, RSRC_CONF,
-                    "addresses that are never refused and never victims"),
-    AP_INIT_TAKE1("SevenRetryAfter", set_retry_after, NULL, RSRC_CONF,
-                  "seconds, in the Retry-After of a refusal"),
+    SETTING(TAKE1, "SevenRound", set_round, "the length of a round, such as 100ms"),
+    SETTING(TAKE1, "SevenServiceTime", set_service_time,
+            "how long a client may keep a worker waiting: auto, or a time such as 200ms"),
+    SETTING(TAKE1, "SevenReserve", set_reserve,
+            "places kept free ahead of need: a number or a percentage of the places"),
+    SETTING(ITERATE, "SevenDropFactor", set_drop_factor,
+            "the drop factor's parameters: wait=8 in=2 alpha=1.89 scale=0.453"),
+    SETTING(TAKE1, "SevenMinRate", set_min_rate,
+            "bytes a second that pay for the time a client takes"),
+    SETTING(ITERATE, "SevenExempt", set_exempt,
+            "addresses that are never refused and never victims"),
+    SETTING(TAKE1, "SevenRetryAfter", set_retry_after, "seconds, in the Retry-After of a refusal"),
     {NULL}};
 
 /* Says what is wrong with a directive, and where it stands. */
@@ -1700,7 +1597,7 @@ static int seven_check_config(apr_pool_t *pconf, apr_pool_t *plog, apr_pool_t *p
 {
     struct config *conf = config_of(s);
     int daemons = 1, threads = 1, hard_daemons = 1, hard_threads = 1, hard;
-    int workers, k, least;
+    long workers, k, reserved;
     const char *error;
 
     (void)pconf;
@@ -1714,7 +1611,7 @@ static int seven_check_config(apr_pool_t *pconf, apr_pool_t *plog, apr_pool_t *p
     ap_mpm_query(AP_MPMQ_HARD_LIMIT_THREADS, &hard_threads);
     workers = daemons * (threads > 0 ? threads : 1);
     hard = hard_daemons * (hard_threads > 0 ? hard_threads : 1);
-    k = conf->limit.value > 0 ? conf->limit.value : workers * conf->limit.percent / 100;
+    k = conf->limit.percent ? workers * conf->limit.value / 100 : conf->limit.value;
     k = k > 0 ? k : 1;
     if (!conf->limit.set && k > workers - 2) {
         k = workers > 2 ? workers - 2 : 1;
@@ -1722,20 +1619,18 @@ static int seven_check_config(apr_pool_t *pconf, apr_pool_t *plog, apr_pool_t *p
     if (k > hard) {
         return wrong(conf->limit.where, "SevenServerLimit",
                      apr_psprintf(ptemp,
-                                  "%d places are more than the %d workers that ServerLimit and "
+                                  "%ld places are more than the %d workers that ServerLimit and "
                                   "ThreadLimit allow",
                                   k, hard));
     }
-    least = k > 4 ? 2 : 1; /* one free place is lost to the next newcomer before it is refilled */
-    conf->reserved = (uint32_t)(conf->reserve.set && conf->reserve.value > 0
-                                    ? conf->reserve.value
-                                    : (k * conf->reserve.percent + 99) / 100);
-    if (!conf->reserve.set && conf->reserved < (uint32_t)least) {
-        conf->reserved = (uint32_t)least;
+    reserved = conf->reserve.percent ? (k * conf->reserve.value + 99) / 100 : conf->reserve.value;
+    if (!conf->reserve.set && reserved < 2 && k > 4) {
+        reserved = 2; /* while one is filled again, the next newcomer needs another */
     }
-    if (conf->reserved > (uint32_t)k) {
+    conf->reserved = (uint32_t)reserved;
+    if (reserved > k) {
         return wrong(conf->reserve.where, "SevenReserve",
-                     apr_psprintf(ptemp, "%u places cannot be kept free of %d", conf->reserved, k));
+                     apr_psprintf(ptemp, "%ld places cannot be kept free of %ld", reserved, k));
     }
     conf->places = conf->policy.places = (uint32_t)k;
     conf->workers = (uint32_t)workers;
@@ -1831,7 +1726,8 @@ static int seven_post_config(apr_pool_t *pconf, apr_pool_t *plog, apr_pool_t *pt
         kept = ap_retained_data_create(key, sizeof(*kept));
     }
     ap_mpm_query(AP_MPMQ_HARD_LIMIT_DAEMONS, &daemons);
-    children = (uint32_t)daemons * 2 + 16; /* two generations of them, and some */
+    children = (uint32_t)daemons * 2 + 16;          /* two generations of them, and some */
+    children = children < 65535 ? children : 65535; /* a lease has room for so many */
     if (kept->shm != NULL && kept->children == children &&
         memcmp(&kept->policy, &seven.conf->policy, sizeof(kept->policy)) == 0) {
         find_parts(kept);

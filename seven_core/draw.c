@@ -21,7 +21,8 @@
 #define SAMPLE_MAX 2048U /* entrants drawn one by one at most */
 #define NOWHERE UINT32_MAX
 
-/* Weights are at most 2^0 each, and as little as 2^-(2^43): alpha 20, t_M 1 ms, after eight years. */
+/* Weights are at most 2^0 each, and as little as 2^-(2^43): alpha 20, t_M 1 ms, after eight years.
+ */
 #define MANTISSA_BITS 21
 #define MANTISSA_ONE (UINT64_C(1) << MANTISSA_BITS)
 #define EXPONENT_BIAS ((INT64_C(1) << (64 - MANTISSA_BITS)) - 64)
