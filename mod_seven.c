@@ -242,10 +242,12 @@ static seven_entry *entry_of(const struct conn *conn)
     return &seven.table.entries[conn->entry];
 }
 
-/* The worker's side: the watcher may be at it, and never waits for us. */
+/* The worker's side: the watcher may be at it, and never waits for us. The wait has an end all the
+ * same: prefork's children end from a signal handler, which may have interrupted a pinned worker.
+ */
 static void pin(seven_entry *entry)
 {
-    while (!seven_pin(entry)) {
+    for (int i = 0; !seven_pin(entry) && i < 100000; i++) {
         sched_yield();
     }
 }
@@ -838,7 +840,7 @@ static uint64_t lead(uint64_t now)
     }
     keep_reserve(now, (int)seven.conf->reserved);
     follow_overload(now);
-    if (now - atomic_load(&seven.shared->swept_us) > SECOND) {
+    if (atomic_load(&seven.shared->swept_us) + SECOND < now) {
         atomic_store(&seven.shared->swept_us, now);
         sweep(now);
     }
@@ -851,6 +853,8 @@ static void sleep_until(sem_t *sem, uint64_t until)
                          .tv_nsec = (long)(until % SECOND * 1000)};
 
     sem_clockwait(sem, CLOCK_MONOTONIC, &t); /* waking early is harmless */
+    while (sem_trywait(sem) == 0) {          /* one look is enough for all who asked */
+    }
 }
 
 static void *watch(void *unused)
@@ -1183,11 +1187,15 @@ static void seven_child_status(server_rec *s, pid_t pid, ap_generation_t generat
 
 static apr_status_t child_ends(void *unused)
 {
+    struct timespec until;
+
     (void)unused;
     if (seven.watching) {
         atomic_store(&seven.stop, 1);
         wake(seven.child);
-        pthread_join(seven.watcher, NULL);
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        until.tv_sec++; /* it may wait for a lock that a signal handler, we, interrupted */
+        pthread_clockjoin_np(seven.watcher, NULL, CLOCK_MONOTONIC, &until);
         seven.watching = 0;
     }
     atomic_store(&seven.shared->child[seven.child].pid, DEAD);
@@ -1314,14 +1322,16 @@ static void emit_figures(request_rec *r, emit *say)
 static void emit_settings(request_rec *r)
 {
     const seven_policy *p = seven_pool_policy(seven.pool);
+    char factor[128];
 
     ap_rprintf(r, "Engine: %s\n", touches() ? "On" : "DetectOnly");
     ap_rprintf(r, "Strategy: %s\n", strategy_name());
     ap_rprintf(r, "Tournament: %u\n", p->tournament);
     ap_rprintf(r, "RoundUs: %" APR_UINT64_T_FMT "\n", p->round_us);
     ap_rprintf(r, "ServiceTime: %s\n", p->t_m_us == 0 ? "auto" : "fixed");
-    ap_rprintf(r, "DropFactor: wait=%g in=%g alpha=%g scale=%g\n", p->p_wait, p->p_in, p->alpha,
-               p->scale);
+    snprintf(factor, sizeof(factor), "wait=%g in=%g alpha=%g scale=%g", p->p_wait, p->p_in,
+             p->alpha, p->scale); /* apr's %g drops the zero of 0.453 */
+    ap_rprintf(r, "DropFactor: %s\n", factor);
     ap_rprintf(r, "MinRate: %ld\n", seven.conf->min_rate);
 }
 
