@@ -103,7 +103,8 @@ $(B)/asan/mod_seven.so: mod_seven.c $(CORE) $(HEADERS)
 	$(CC) $(HTTPD) $(C11) -D_GNU_SOURCE -O1 -g -fno-omit-frame-pointer -fPIC -shared \
 	  -fsanitize=address,undefined -fno-sanitize-recover=all $< $(CORE) -lm -lpthread -o $@
 
-unit: $(UNITS:%=$(B)/t/%) $(UNITS:%=$(B)/t-asan/%) $(B)/t-tsan/race $(B)/t-tsan/pool
+TSAN = race pool table
+unit: $(UNITS:%=$(B)/t/%) $(UNITS:%=$(B)/t-asan/%) $(TSAN:%=$(B)/t-tsan/%)
 
 check: packages-check
 	@$(MAKE) -s -j2 build $(B)/webbots $(B)/asan/mod_seven.so unit

@@ -1634,8 +1634,9 @@ static int seven_check_config(apr_pool_t *pconf, apr_pool_t *plog, apr_pool_t *p
                                   k, hard));
     }
     reserved = conf->reserve.percent ? (k * conf->reserve.value + 99) / 100 : conf->reserve.value;
-    if (!conf->reserve.set && reserved < 2 && k > 4) {
-        reserved = 2; /* while one is filled again, the next newcomer needs another */
+    if (!conf->reserve.set) { /* while one is filled again, the next newcomer needs another */
+        reserved = reserved > 2 ? reserved : 2;
+        reserved = reserved < k / 4 ? reserved : k / 4;
     }
     conf->reserved = (uint32_t)reserved;
     if (reserved > k) {
