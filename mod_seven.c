@@ -133,18 +133,22 @@ struct exchange {
     int working;
 };
 
-/* A client's connection. Its worker changes it; the watcher reads it, while it is pinned. */
+/* A client's connection. Its worker changes it. What is atomic is also read, or changed, by the
+ * watcher, while it is pinned, or by the workers of HTTP/2's secondary connections. */
 struct conn {
     struct exchange exchange; /* the connection's own */
     conn_rec *c;
+    const char *address; /* the client's */
+    int own_fd;          /* fd is a duplicate, ours to close */
+    int entry;           /* in the process's table; -1: none */
+    int refused, exempt;
+    uint64_t unpaid;         /* bytes that have not bought a tick yet */
+    seven_ticket ticket;     /* once holds is set; a stale one does nothing */
+    uint64_t since_us;       /* it has its place */
+    _Atomic int holds;       /* a place */
+    const char *_Atomic how; /* it came by it: for %{seven}n */
     _Atomic int fd;
-    int own_fd; /* fd is a duplicate, ours to close */
-    int entry;  /* in the process's table; -1: none */
-    seven_ticket ticket;
-    int holds, refused, exempt, learned;
-    const char *how;      /* for %{seven}n */
-    uint64_t since_us;    /* it has its place */
-    uint64_t unpaid;      /* bytes that have not bought a tick yet */
+    _Atomic int learned;  /* t_M has been told of it */
     _Atomic int requests; /* whose head is in, and that have not ended */
     _Atomic int working;  /* of these, the server is at work for */
     _Atomic int wrote;    /* part of an HTTP/1 response is out, and not all */
@@ -357,8 +361,8 @@ static void keep_reserve(uint64_t now, int most)
 
 static void hold(struct conn *conn, uint64_t now)
 {
-    conn->holds = 1;
     conn->since_us = now;
+    conn->holds = 1;
     seven_own(seven.pool, conn->ticket, seven.child);
     set_phase(conn, HEAD);
     seven_entry_set(entry_of(conn), &conn->ticket);
@@ -383,7 +387,7 @@ static void let_in(struct conn *conn, enum seven_verdict verdict, uint64_t now)
         ap_log_cerror(APLOG_MARK, APLOG_INFO, 0, conn->c,
                       "all %u places are taken (PMod %" APR_UINT64_T_FMT
                       "): %s is let in, in place of the holder of place %u",
-                      seven.conf->places, seven_pmod(seven.pool, now), conn->c->client_ip,
+                      seven.conf->places, seven_pmod(seven.pool, now), conn->address,
                       conn->ticket.slot);
     }
     hold(conn, now);
@@ -430,7 +434,7 @@ static void refuse(struct conn *conn, uint64_t now)
     be_tense(now);
     ap_log_cerror(APLOG_MARK, APLOG_INFO, 0, conn->c,
                   "all %u places are taken (PMod %" APR_UINT64_T_FMT "): %s is refused",
-                  seven.conf->places, seven_pmod(seven.pool, now), conn->c->client_ip);
+                  seven.conf->places, seven_pmod(seven.pool, now), conn->address);
     if (!touches()) {
         return;
     }
@@ -529,7 +533,7 @@ static void evict(seven_entry *entry, seven_ticket ticket, uint64_t now, struct 
     atomic_store(&conn->evicted, 1);
     atomic_store(&conn->evicted_us, lost_us != 0 ? lost_us : now);
     atomic_fetch_add(&seven.shared->evicted, 1);
-    apr_cpystrn(o->address, conn->c->client_ip, sizeof(o->address));
+    apr_cpystrn(o->address, conn->address, sizeof(o->address));
     o->doing = phase_names[atomic_load(&conn->working) > 0    ? HANDLER
                            : atomic_load(&conn->wrote)        ? RESPONSE
                            : atomic_load(&conn->requests) > 0 ? BODY
@@ -903,7 +907,9 @@ static int end_work(struct exchange *exchange, enum phase phase)
 
 static void begin_work(struct exchange *exchange, int was)
 {
-    if (was && is_tunnel(exchange)) {
+    if (was && exchange->r == NULL) {
+        set_phase(exchange->conn, HEAD); /* its request has ended: the next head is awaited */
+    } else if (was && is_tunnel(exchange)) {
         set_phase(exchange->conn, TUNNEL);
     } else if (was) {
         set_phase(exchange->conn, HANDLER);
@@ -934,11 +940,20 @@ static apr_status_t seven_in(ap_filter_t *f, apr_bucket_brigade *bb, ap_input_mo
                              apr_read_type_e block, apr_off_t bytes)
 {
     struct exchange *exchange = f->ctx;
-    int was = block == APR_BLOCK_READ && end_work(exchange, BODY);
+    int idle = exchange->r == NULL; /* between requests whoever reads, waits */
+    int was = (idle || block == APR_BLOCK_READ) && end_work(exchange, idle ? HEAD : BODY);
     apr_status_t rv = ap_get_brigade(f->next, bb, mode, block, bytes);
+    int nothing = rv != APR_SUCCESS || APR_BRIGADE_EMPTY(bb);
 
+    if (mode == AP_MODE_GETLINE && block == APR_NONBLOCK_READ) {
+        /* mod_reqtimeout reads lines so, and waits for the client by itself. */
+        was = !nothing;
+        if (nothing) {
+            end_work(exchange, idle ? HEAD : BODY);
+        }
+    }
     begin_work(exchange, was);
-    if (rv == APR_SUCCESS && mode != AP_MODE_SPECULATIVE && f->c->master == NULL) {
+    if (!nothing && mode != AP_MODE_SPECULATIVE && f->c->master == NULL) {
         credit_reader(exchange->conn, bb);
     }
     return rv;
@@ -1023,6 +1038,7 @@ static int seven_pre_connection(conn_rec *c, void *csd)
     conn = apr_pcalloc(c->pool, sizeof(*conn));
     conn->exchange.conn = conn;
     conn->c = c;
+    conn->address = c->client_ip;
     conn->how = "-";
     conn->entry = -1;
     atomic_store_explicit(&conn->fd, fd, memory_order_relaxed);
@@ -1069,6 +1085,7 @@ static void seven_suspend_connection(conn_rec *c, request_rec *r)
         return;
     }
     give_back(conn);
+    end_work(&conn->exchange, HEAD);
     if (is_lingering(c)) {
         leave_table(conn); /* the MPM may close the socket whenever it likes */
     } else {
@@ -1093,7 +1110,11 @@ static int seven_pre_close_connection(conn_rec *c)
     struct conn *conn = c->master == NULL ? conn_of(c) : NULL;
     int fd;
 
-    if (conn == NULL || conn->entry < 0 || conn->own_fd || !touches()) {
+    if (conn == NULL || conn->entry < 0) {
+        return DECLINED;
+    }
+    end_work(&conn->exchange, RESPONSE);
+    if (conn->own_fd || !touches()) {
         return DECLINED;
     }
     fd = fcntl(atomic_load(&conn->fd), F_DUPFD_CLOEXEC, 0);
@@ -1112,8 +1133,7 @@ static void learn(struct conn *conn)
 {
     uint64_t now = clock_us();
 
-    if (conn->holds && !conn->learned && !atomic_load(&conn->evicted)) {
-        conn->learned = 1;
+    if (conn->holds && !atomic_load(&conn->evicted) && !atomic_exchange(&conn->learned, 1)) {
         seven_learn(seven.pool, seven_age(seven.pool, conn->ticket, now), now);
     }
 }
@@ -1125,8 +1145,9 @@ static apr_status_t request_ends(void *data)
 
     exchange->r = NULL;
     atomic_fetch_sub(&exchange->conn->requests, 1);
-    set_phase(exchange->conn, HEAD);
-    set_working(exchange, 0);
+    if (exchange != &exchange->conn->exchange) {
+        set_working(exchange, 0);
+    } /* else the worker works on, until it waits for its client, closes, or leaves */
     atomic_store_explicit(&exchange->conn->wrote, 0, memory_order_relaxed);
     learn(exchange->conn);
     return APR_SUCCESS;

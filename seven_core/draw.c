@@ -10,7 +10,8 @@
  *   so the weights' proportions stay as they were. Both are E at the clock's zero.
  *
  * Draws reject what does not qualify (free, busy, changed meanwhile) and draw again; after
- * MAX_REJECTIONS they count who qualifies instead, which is as exact and costs O(k).
+ * MAX_REJECTIONS they count who qualifies instead, which is as exact and costs O(k). Tournaments
+ * whose entrants would mostly all be busy draw how many are not, and then those.
  */
 #include <math.h>
 
@@ -19,10 +20,10 @@
 #define MAX_REJECTIONS 256
 #define BLIND_TRIES 8
 #define SAMPLE_MAX 2048U /* entrants drawn one by one at most */
+#define FEW 64U          /* far more than ever are, where a quarter is to be expected */
 #define NOWHERE UINT32_MAX
 
-/* Weights are at most 2^0 each, and as little as 2^-(2^43): alpha 20, t_M 1 ms, after eight years.
- */
+/* Weights are at most 2^0 each, and at least 2^-(2^43): alpha 20, t_M 1 ms, after eight years. */
 #define MANTISSA_BITS 21
 #define MANTISSA_ONE (UINT64_C(1) << MANTISSA_BITS)
 #define EXPONENT_BIAS ((INT64_C(1) << (64 - MANTISSA_BITS)) - 64)
@@ -468,13 +469,35 @@ static int64_t standing(const seven_pool *pool, uint64_t word, int64_t now)
                                              : 1 + (p->p_in >= p->p_wait);
 }
 
-/* Draws n distinct places (Floyd's sampling: Bentley, 1987), and keeps the highest drop factor. */
+/* The entrant with the highest drop factor, ties by lot; false if all are busy. */
+static bool highest(const seven_pool *pool, seven_rng *rng, int64_t now, const uint32_t *entrants,
+                    uint32_t count, uint32_t *slot, uint64_t *word)
+{
+    uint64_t ties = 0;
+    int64_t best = 1;
+
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t w = place_load(pool, entrants[i]);
+        int64_t d = standing(pool, w, now);
+
+        if (d < best) {
+            continue;
+        }
+        ties = d > best ? 1 : ties + 1;
+        best = d;
+        if (seven_below(rng, ties) == 0) {
+            *slot = entrants[i];
+            *word = w;
+        }
+    }
+    return ties > 0;
+}
+
+/* Draws n distinct places (Floyd's sampling: Bentley, 1987). */
 static bool by_sample(const seven_pool *pool, seven_rng *rng, int64_t now, uint32_t *slot,
                       uint64_t *word)
 {
-    uint32_t table[2 * SAMPLE_MAX], size = 1, n = pool->policy.tournament;
-    uint64_t ties = 0;
-    int64_t best = 1;
+    uint32_t table[2 * SAMPLE_MAX], entrants[SAMPLE_MAX], size = 1, n = pool->policy.tournament;
 
     while (size < 2 * n) {
         size *= 2;
@@ -482,28 +505,53 @@ static bool by_sample(const seven_pool *pool, seven_rng *rng, int64_t now, uint3
     for (uint32_t i = 0; i < size; i++) {
         table[i] = 0;
     }
-    for (uint32_t j = pool->policy.places - n; j < pool->policy.places; j++) {
-        uint32_t s = (uint32_t)seven_below(rng, (uint64_t)j + 1);
-        uint64_t w;
-        int64_t d;
-
-        if (!enter(table, size, s)) {
-            s = j;
-            enter(table, size, s);
-        }
-        w = place_load(pool, s);
-        d = standing(pool, w, now);
-        if (d < best) {
-            continue;
-        }
-        ties = d > best ? 1 : ties + 1;
-        best = d;
-        if (seven_below(rng, ties) == 0) {
-            *slot = s;
-            *word = w;
+    for (uint32_t i = 0, j = pool->policy.places - n; i < n; i++, j++) {
+        entrants[i] = (uint32_t)seven_below(rng, (uint64_t)j + 1);
+        if (!enter(table, size, entrants[i])) {
+            entrants[i] = j;
+            enter(table, size, j);
         }
     }
-    return ties > 0;
+    return highest(pool, rng, now, entrants, n, slot, word);
+}
+
+/* ---- tournaments of hardly any who may be dropped --------------------------------------- */
+
+/* How many of the entrants are droppable, if m places are, given that one is: hypergeometric. */
+static uint32_t droppable_entrants(const seven_pool *pool, seven_rng *rng, uint64_t m)
+{
+    uint64_t n = pool->policy.tournament, busy = pool->policy.places - m;
+    double odds = 1, total = 1;
+    uint32_t count = 1;
+
+    for (uint32_t j = 1; j < FEW && j < m && j < n; j++) {
+        odds *= (double)(m - j) * (double)(n - j) / ((double)(j + 1) * (double)(busy - n + j + 1));
+        total += odds;
+        if (seven_unit(rng) * total < odds) {
+            count = j + 1;
+        }
+    }
+    return count;
+}
+
+/* Draws only those entrants that may be dropped. */
+static bool by_few(seven_pool *pool, seven_rng *rng, int64_t now, uint64_t m, uint32_t *slot,
+                   uint64_t *word)
+{
+    uint32_t entrants[FEW], count = droppable_entrants(pool, rng, m), drawn = 0;
+
+    for (int i = 0; i < MAX_REJECTIONS && drawn < count; i++) {
+        uint32_t other = 0;
+
+        if (!by_count(pool, rng, &entrants[drawn], droppable_part)) {
+            return false;
+        }
+        while (entrants[other] != entrants[drawn]) {
+            other++;
+        }
+        drawn += other == drawn;
+    }
+    return highest(pool, rng, now, entrants, drawn, slot, word);
 }
 
 static bool draw_tournament(seven_pool *pool, seven_rng *rng, int64_t now, uint32_t *slot,
@@ -514,6 +562,11 @@ static bool draw_tournament(seven_pool *pool, seven_rng *rng, int64_t now, uint3
     /* Sampling looks at n places. The winner's rank is k/n on average, and finding it looks along
      * as many paths for each rank above it. */
     bool sample = n <= SAMPLE_MAX && n <= 4 * ranks * ranks;
+    uint64_t m = droppable_part(root_load(pool, BY_COUNT));
+
+    if (m > 0 && 4 * m * n < pool->policy.places && by_few(pool, rng, now, m, slot, word)) {
+        return true;
+    }
 
     /* Where all entrants are busy, the tournament is held again. */
     for (int i = 0; i < MAX_REJECTIONS; i++) {

@@ -116,9 +116,6 @@ static inline uint64_t count_of(uint64_t count, enum seven_state state)
     return count >> (COUNT_BITS * state) & ((UINT64_C(1) << COUNT_BITS) - 1);
 }
 
-/* What one place, or a whole node, contributes to its parent. */
-uint64_t summary_of(const seven_pool *pool, enum summary kind, uint32_t level, uint32_t index);
-
 /* Brings all summaries above a place up to date, also where only a higher one is wrong. */
 void summarise(seven_pool *pool, uint32_t slot);
 
@@ -126,6 +123,32 @@ void summarise(seven_pool *pool, uint32_t slot);
 uint64_t weigh(const seven_pool *pool, int64_t start);
 uint64_t weight_add(uint64_t a, uint64_t b);
 double weight_log2(const seven_pool *pool, uint64_t weight, int64_t now);
+
+/* What a place that holds this word contributes. */
+static inline uint64_t contribution(const seven_pool *pool, enum summary kind, uint64_t word)
+{
+    enum seven_state state = word_state(word);
+
+    switch (kind) {
+    case BY_COUNT:
+        return state == SEVEN_BUSY ? 0 : UINT64_C(1) << (COUNT_BITS * state);
+    case BY_AGE:
+        return state == SEVEN_SERVED ? (START_MASK - (word & START_MASK)) << AGE_SHIFT | 1 : 0;
+    case BY_WEIGHT:
+        return state == SEVEN_SERVED ? weigh(pool, word_start(word)) : 0;
+    case SUMMARIES:
+        break;
+    }
+    return 0;
+}
+
+/* What one place, or a whole node, contributes to its parent. */
+static inline uint64_t summary_of(const seven_pool *pool, enum summary kind, uint32_t level,
+                                  uint32_t index)
+{
+    return level == 0 ? contribution(pool, kind, place_load(pool, index))
+                      : node_load(pool, kind, level - 1, index);
+}
 
 /* draw.c: the victim by P2; *word is what its place held. False if there is nobody to draw. */
 bool draw_victim(seven_pool *pool, seven_rng *rng, int64_t now, uint32_t *slot, uint64_t *word);

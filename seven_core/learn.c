@@ -5,11 +5,13 @@
  * The estimate is of a quantile q, by stochastic approximation (Robbins and Monro, 1951) of the
  * logarithm: a client that took longer moves it up by q * STEP, one that took less down by
  * (1 - q) * STEP, so it rests where a share q took less. How much longer does not matter, so a few
- * who take extremely long weigh no more than a few who take a little long. In a second it moves by
- * no more than an octave either way, however many ask.
+ * who take extremely long weigh no more than a few who take a little long. In a second it moves no
+ * further than an octave from where it was as that second began, however many ask. What counts is
+ * how far it got, not the way there and back: else, where many ask, both ways would be used up in
+ * each second and a wrong estimate stay wrong.
  *
- * One word: estimate (22 bits, octaves of a microsecond / 65536) | second (18 bits) | how far it
- * rose in that second (12 bits, octaves / 1024) | how far it fell (12 bits).
+ * One word: estimate (22 bits, octaves of a microsecond / 65536) | what it was as the second began
+ * (22 bits) | that second (20 bits).
  *
  * t_M is published in quarter octaves with hysteresis, since each change makes roulette weigh all
  * holders anew.
@@ -20,10 +22,11 @@
 
 #define OCTAVE 65536
 #define STEP (OCTAVE / 8)
-#define MOVED_UNIT (OCTAVE / 1024)
-#define MOVED_MAX 1024U /* an octave */
-#define SECOND_MASK ((UINT64_C(1) << 18) - 1)
-#define MOVED_MASK ((UINT64_C(1) << 12) - 1)
+#define SECOND_BITS 20
+#define SECOND_MASK ((UINT64_C(1) << SECOND_BITS) - 1)
+#define ESTIMATE_BITS 22
+#define ESTIMATE_MASK ((UINT64_C(1) << ESTIMATE_BITS) - 1)
+#define LATE 16U /* seconds that a caller's clock may be behind another's */
 
 uint64_t seven_t_m(const seven_pool *pool)
 {
@@ -63,32 +66,45 @@ static void publish(seven_pool *pool, int64_t estimate)
     }
 }
 
+/* One client's step; never less than the smallest, or a quantile near 0 or 1 could not be left. */
+static int64_t step(const seven_learning *l, int64_t estimate, uint64_t waited_us)
+{
+    if ((double)waited_us > exp2((double)estimate / OCTAVE)) {
+        return (int64_t)ceil(l->quantile * STEP);
+    }
+    return -(int64_t)ceil((1 - l->quantile) * STEP);
+}
+
+/* The word after a client has been learned from. */
+static uint64_t follow(const seven_learning *l, uint64_t word, uint64_t waited_us, uint64_t second)
+{
+    int64_t estimate = clip(l, (int64_t)(word >> (64 - ESTIMATE_BITS)));
+    int64_t begin = clip(l, (int64_t)(word >> SECOND_BITS & ESTIMATE_MASK));
+
+    if (((word - second) & SECOND_MASK) >= LATE) {
+        begin = estimate;
+    } else {
+        second = word & SECOND_MASK;
+    }
+    estimate = clip(l, estimate + step(l, estimate, waited_us));
+    estimate = estimate > begin + OCTAVE ? begin + OCTAVE : estimate;
+    estimate = estimate < begin - OCTAVE ? begin - OCTAVE : estimate;
+    return (uint64_t)estimate << (64 - ESTIMATE_BITS) | (uint64_t)begin << SECOND_BITS | second;
+}
+
 void seven_learn(seven_pool *pool, uint64_t waited_us, uint64_t now_us)
 {
-    const seven_learning *l = &pool->policy.learning;
     uint64_t old = atomic_load(&pool->learned), new, second = now_us / 1000000 & SECOND_MASK;
-    int64_t estimate;
 
     if (pool->policy.t_m_us != 0) {
         return;
     }
     /* A lost race means another client's time was learned first: learn ours from there. */
     do {
-        uint64_t rose = old >> 12 & MOVED_MASK, fell = old & MOVED_MASK;
-        int64_t before = clip(l, (int64_t)(old >> 42));
-        bool up = (double)waited_us > exp2((double)before / OCTAVE);
-        int64_t step = (int64_t)(up ? l->quantile * STEP : (1 - l->quantile) * STEP);
-
-        if ((old >> 24 & SECOND_MASK) != second) {
-            rose = fell = 0;
+        new = follow(&pool->policy.learning, old, waited_us, second);
+        if (new == old) {
+            return; /* at its lowest, as it mostly is */
         }
-        estimate = clip(l, up ? before + step : before - step);
-        if (estimate == before || (up ? rose : fell) >= MOVED_MAX) {
-            return;
-        }
-        *(up ? &rose : &fell) += (uint64_t)(step / MOVED_UNIT);
-        new = (uint64_t)estimate << 42 | second << 24 | (rose & MOVED_MASK) << 12 |
-              (fell & MOVED_MASK);
     } while (!atomic_compare_exchange_weak(&pool->learned, &old, new));
-    publish(pool, estimate);
+    publish(pool, (int64_t)(new >> (64 - ESTIMATE_BITS)));
 }

@@ -48,7 +48,7 @@ static inline double chi_limit(uint32_t freedom)
 {
     double v = 2 / (9 * (double)freedom);
 
-    return freedom == 0 ? 1e-9 : freedom * pow(1 - v + 4.753 * sqrt(v), 3);
+    return freedom * pow(1 - v + 4.753 * sqrt(v), 3);
 }
 
 /* Chi-square of what was seen against its odds, over that limit: at most 1 if they agree. Bins of
@@ -79,7 +79,7 @@ static inline double chi_square(const double *odds, const uint32_t *seen, uint32
     } else if (few_seen > few_due + 10 + 6 * sqrt(few_due)) {
         return INFINITY;
     }
-    return used == 0 ? 0 : sum / chi_limit(used - 1);
+    return used < 2 ? 0 : sum / chi_limit(used - 1);
 }
 
 /* Runs a suite; what main() returns. */

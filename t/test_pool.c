@@ -1,0 +1,844 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "internal.h"
+#include "unit.h"
+
+#define S UINT64_C(1000000)
+#define T0 (1000 * S)
+#define T_M (100 * 1000) /* microseconds */
+
+static seven_policy policy_of(uint32_t places, enum seven_strategy strategy)
+{
+    seven_policy policy;
+
+    seven_policy_defaults(&policy, places);
+    policy.strategy = strategy;
+    policy.t_m_us = T_M;
+    return policy;
+}
+
+/* A pool whose places are all taken, by those who came at T0. */
+static seven_pool *full_pool(const seven_policy *policy, seven_rng *rng, seven_ticket *tickets)
+{
+    seven_pool *pool = pool_make(policy);
+
+    seven_seed(rng, 1);
+    for (uint32_t i = 0; i < policy->places; i++) {
+        seven_ticket ticket;
+
+        ck_assert_int_eq(seven_admit(pool, rng, T0, &ticket), SEVEN_ADMITTED);
+        tickets[ticket.slot] = ticket;
+    }
+    ck_assert_uint_eq(seven_free(pool), 0);
+    return pool;
+}
+
+/* ---- P1 --------------------------------------------------------------------------------- */
+
+/* In each of many rounds as many newcomers: the one that finds PMod = m is let in k/(k+m) of the
+ * time, within five standard deviations. */
+static void check_odds(uint32_t k, uint32_t rounds)
+{
+    enum { NEWCOMERS = 12 };
+    seven_policy policy = policy_of(k, SEVEN_UNIFORM);
+    seven_ticket tickets[16], ticket;
+    uint32_t in[NEWCOMERS] = {0}, wrong = 0;
+    seven_rng rng;
+    seven_pool *pool = full_pool(&policy, &rng, tickets);
+
+    for (uint32_t round = 1; round <= rounds; round++) {
+        uint64_t now = T0 + round * policy.round_us + round % policy.round_us;
+
+        for (uint32_t i = 0; i < NEWCOMERS; i++) {
+            wrong += seven_pmod(pool, now) != i;
+            in[i] += seven_admit(pool, &rng, now, &ticket) == SEVEN_REPLACED;
+        }
+    }
+    ck_assert_uint_eq(wrong, 0);
+    ck_assert_uint_eq(in[0], rounds);
+    for (uint32_t i = 1; i < NEWCOMERS; i++) {
+        double p = (double)k / (k + i), off = in[i] - p * rounds;
+
+        ck_assert_double_le(fabs(off), 5 * sqrt(p * (1 - p) * rounds));
+    }
+    free(pool);
+}
+
+START_TEST(p1_is_k_over_k_plus_pmod)
+{
+    static const uint32_t k[] = {1, 2, 4, 16};
+
+    check_odds(k[_i], load(50000));
+}
+END_TEST
+
+START_TEST(pmod_does_not_count_who_finds_a_place)
+{
+    seven_policy policy = policy_of(4, SEVEN_UNIFORM);
+    seven_pool *pool = pool_make(&policy);
+    seven_ticket ticket;
+    seven_rng rng;
+
+    seven_seed(&rng, 1);
+    for (int i = 0; i < 4; i++) {
+        ck_assert_int_eq(seven_admit(pool, &rng, T0, &ticket), SEVEN_ADMITTED);
+        ck_assert_uint_eq(seven_pmod(pool, T0), 0);
+    }
+    ck_assert_int_eq(seven_admit(pool, &rng, T0, &ticket), SEVEN_REPLACED);
+    ck_assert_uint_eq(seven_pmod(pool, T0), 1);
+    ck_assert(seven_leave(pool, ticket));
+    ck_assert_int_eq(seven_admit(pool, &rng, T0, &ticket), SEVEN_ADMITTED);
+    ck_assert_uint_eq(seven_pmod(pool, T0), 1);
+    free(pool);
+}
+END_TEST
+
+START_TEST(pmod_counts_the_refused_and_ends_with_the_round)
+{
+    seven_policy policy = policy_of(1, SEVEN_UNIFORM);
+    seven_ticket tickets[1], ticket;
+    seven_rng rng;
+    seven_pool *pool = full_pool(&policy, &rng, tickets);
+    uint64_t last = T0 + policy.round_us - 1;
+
+    for (uint64_t i = 0; i < 100; i++) {
+        ck_assert_uint_eq(seven_pmod(pool, last), i);
+        seven_admit(pool, &rng, i % 2 ? last : T0, &ticket);
+    }
+    ck_assert_uint_eq(seven_pmod(pool, last), 100);
+    ck_assert_uint_eq(seven_pmod(pool, last + 1), 0);
+    ck_assert_int_eq(seven_admit(pool, &rng, last + 1, &ticket), SEVEN_REPLACED);
+    ck_assert_uint_eq(seven_pmod(pool, last + 1), 1);
+    free(pool);
+}
+END_TEST
+
+/* A clock behind the round's is in that round: going back must not open the gate again. */
+START_TEST(a_clock_that_goes_back_opens_no_round)
+{
+    seven_policy policy = policy_of(1, SEVEN_UNIFORM);
+    seven_ticket tickets[1], ticket;
+    seven_rng rng;
+    seven_pool *pool = full_pool(&policy, &rng, tickets);
+    uint32_t in = 0;
+
+    for (uint64_t i = 0; i < 1000; i++) {
+        in += seven_admit(pool, &rng, T0 - i % 10 * S, &ticket) == SEVEN_REPLACED;
+        ck_assert_uint_eq(seven_pmod(pool, T0 - i % 10 * S), i + 1);
+    }
+    ck_assert_uint_lt(in, 50); /* 1 + 1/2 + ... + 1/1000 is 7.5 */
+    ck_assert_int_eq(seven_admit(pool, &rng, T0 + S, &ticket), SEVEN_REPLACED);
+    free(pool);
+}
+END_TEST
+
+START_TEST(pmod_stops_at_its_limit)
+{
+    uint64_t limit = (UINT64_C(1) << 24) - 1, round;
+    seven_policy policy = policy_of(1, SEVEN_UNIFORM);
+    seven_ticket tickets[1], ticket;
+    seven_rng rng;
+    seven_pool *pool = full_pool(&policy, &rng, tickets);
+
+    seven_admit(pool, &rng, T0, &ticket);
+    round = atomic_load(&pool->gate) >> 24;
+    atomic_store(&pool->gate, round << 24 | (limit - 2));
+    for (int i = 0; i < 10; i++) {
+        seven_admit(pool, &rng, T0, &ticket);
+    }
+    ck_assert_uint_eq(seven_pmod(pool, T0), limit);
+    ck_assert_uint_eq(atomic_load(&pool->gate) >> 24, round);
+    free(pool);
+}
+END_TEST
+
+/* ---- tickets ---------------------------------------------------------------------------- */
+
+/* Everything a ticket can be used for, when its holder has lost the place. */
+static void check_lost(seven_pool *pool, seven_ticket lost)
+{
+    uint64_t word = atomic_load(&pool->words[lost.slot]);
+
+    ck_assert(!seven_holds(pool, lost));
+    ck_assert(!seven_serve(pool, lost, T0 + S));
+    ck_assert(!seven_pause(pool, lost, T0 + S));
+    ck_assert(!seven_resume(pool, lost, T0 + S));
+    ck_assert(!seven_progress(pool, lost, T0 + S, S));
+    ck_assert(!seven_leave(pool, lost));
+    ck_assert_uint_eq(seven_age(pool, lost, T0 + S), 0);
+    ck_assert_uint_eq(atomic_load(&pool->words[lost.slot]), word);
+}
+
+START_TEST(a_replaced_holder_has_no_effect)
+{
+    seven_policy policy = policy_of(5, SEVEN_UNIFORM);
+    seven_ticket tickets[5], ticket;
+    seven_rng rng;
+    seven_pool *pool = full_pool(&policy, &rng, tickets);
+
+    for (uint64_t i = 1; i < 100; i++) {
+        ck_assert_int_eq(seven_admit(pool, &rng, T0 + i * S, &ticket), SEVEN_REPLACED);
+        ck_assert_uint_eq(ticket.serial, tickets[ticket.slot].serial + 1);
+        check_lost(pool, tickets[ticket.slot]);
+        ck_assert(seven_holds(pool, ticket));
+        tickets[ticket.slot] = ticket;
+        if (i % 2) {
+            ck_assert(seven_serve(pool, ticket, T0 + i * S));
+        }
+    }
+    free(pool);
+}
+END_TEST
+
+START_TEST(a_holder_that_left_has_no_effect)
+{
+    seven_policy policy = policy_of(1, SEVEN_UNIFORM);
+    seven_ticket first[1], second;
+    seven_rng rng;
+    seven_pool *pool = full_pool(&policy, &rng, first);
+
+    ck_assert(seven_leave(pool, first[0]));
+    check_lost(pool, first[0]);
+    ck_assert_uint_eq(seven_free(pool), 1);
+    ck_assert_int_eq(seven_admit(pool, &rng, T0, &second), SEVEN_ADMITTED);
+    ck_assert_uint_eq(second.serial, first[0].serial + 1);
+    check_lost(pool, first[0]);
+    free(pool);
+}
+END_TEST
+
+START_TEST(serials_wrap)
+{
+    seven_policy policy = policy_of(1, SEVEN_UNIFORM);
+    seven_ticket last[1], next;
+    seven_rng rng;
+    seven_pool *pool = full_pool(&policy, &rng, last);
+
+    ck_assert(seven_leave(pool, last[0]));
+    atomic_store(&pool->words[0], word_make(SERIAL_MASK - 1, SEVEN_FREE, 0));
+    ck_assert_int_eq(seven_admit(pool, &rng, T0, &last[0]), SEVEN_ADMITTED);
+    ck_assert_uint_eq(last[0].serial, SERIAL_MASK);
+    ck_assert_int_eq(seven_admit(pool, &rng, T0, &next), SEVEN_REPLACED);
+    ck_assert_uint_eq(next.serial, 0);
+    check_lost(pool, last[0]);
+    ck_assert(seven_holds(pool, next));
+    ck_assert(seven_leave(pool, next));
+    ck_assert_uint_eq(seven_free(pool), 1);
+    free(pool);
+}
+END_TEST
+
+START_TEST(a_newcomer_is_admitted_as_the_policy_says)
+{
+    static const enum seven_state as[] = {SEVEN_WAITING, SEVEN_SERVED};
+    seven_policy policy = policy_of(2, SEVEN_UNIFORM);
+    seven_ticket tickets[2], ticket;
+    seven_rng rng;
+    seven_pool *pool;
+
+    policy.admit_as = as[_i];
+    pool = full_pool(&policy, &rng, tickets);
+    ck_assert_int_eq(seven_holder(pool, 1, &ticket), as[_i]);
+    ck_assert_mem_eq(&ticket, &tickets[1], sizeof(ticket));
+    ck_assert_int_eq(seven_admit(pool, &rng, T0, &ticket), SEVEN_REPLACED);
+    ck_assert_int_eq(seven_holder(pool, ticket.slot, &ticket), as[_i]);
+    free(pool);
+}
+END_TEST
+
+/* ---- states and ages -------------------------------------------------------------------- */
+
+#define ABOUT(us, expected) ck_assert_uint_le((us) + SEVEN_TICK_US - (expected), 2 * SEVEN_TICK_US)
+
+static seven_pool *one_place(seven_rng *rng, seven_ticket *ticket)
+{
+    seven_policy policy = policy_of(1, SEVEN_UNIFORM);
+
+    policy.credit_us = 2 * S;
+    return full_pool(&policy, rng, ticket);
+}
+
+START_TEST(states_change_as_drawn)
+{
+    seven_ticket t, same;
+    seven_rng rng;
+    seven_pool *pool = one_place(&rng, &t);
+
+    ck_assert(seven_pause(pool, t, T0)); /* not yet served: stays waiting */
+    ck_assert(seven_resume(pool, t, T0));
+    ck_assert(seven_progress(pool, t, T0, S));
+    ck_assert_int_eq(seven_holder(pool, 0, &same), SEVEN_WAITING);
+    ck_assert(seven_serve(pool, t, T0 + S));
+    ck_assert_int_eq(seven_holder(pool, 0, &same), SEVEN_SERVED);
+    ck_assert(seven_serve(pool, t, T0 + 2 * S)); /* already */
+    ck_assert(seven_resume(pool, t, T0 + 2 * S));
+    ABOUT(seven_age(pool, t, T0 + 3 * S), 2 * S);
+    ck_assert(seven_pause(pool, t, T0 + 3 * S));
+    ck_assert_int_eq(seven_holder(pool, 0, &same), SEVEN_BUSY);
+    ck_assert(seven_pause(pool, t, T0 + 4 * S)); /* already */
+    ck_assert(seven_serve(pool, t, T0 + 4 * S));
+    ck_assert_int_eq(seven_holder(pool, 0, &same), SEVEN_BUSY);
+    ck_assert(seven_leave(pool, t));
+    ck_assert_int_eq(seven_holder(pool, 0, &same), SEVEN_FREE);
+    free(pool);
+}
+END_TEST
+
+START_TEST(age_counts_from_service)
+{
+    seven_ticket t;
+    seven_rng rng;
+    seven_pool *pool = one_place(&rng, &t);
+
+    ABOUT(seven_age(pool, t, T0 + 5 * S), 5 * S);
+    ck_assert(seven_serve(pool, t, T0 + 7 * S));
+    ABOUT(seven_age(pool, t, T0 + 8 * S), S);
+    ck_assert_uint_eq(seven_age(pool, t, T0), 0); /* a clock behind */
+    free(pool);
+}
+END_TEST
+
+START_TEST(pause_and_resume_keep_the_age)
+{
+    seven_ticket t;
+    seven_rng rng;
+    seven_pool *pool = one_place(&rng, &t);
+    uint64_t now = T0, age;
+
+    ck_assert(seven_serve(pool, t, now));
+    for (uint64_t i = 1; i < 100; i++) {
+        now += i * 1000;
+        age = seven_age(pool, t, now);
+        ck_assert(seven_pause(pool, t, now));
+        ck_assert_uint_eq(seven_age(pool, t, now + 1000 * S), age);
+        now += i * S;
+        ck_assert(seven_resume(pool, t, now));
+        ck_assert_uint_eq(seven_age(pool, t, now), age);
+    }
+    free(pool);
+}
+END_TEST
+
+/* In credit too: the age is then below what seven_age() shows. */
+START_TEST(pause_and_resume_keep_the_credit)
+{
+    seven_ticket t;
+    seven_rng rng;
+    seven_pool *pool = one_place(&rng, &t);
+
+    ck_assert(seven_serve(pool, t, T0));
+    ck_assert(seven_progress(pool, t, T0, S));
+    ck_assert(seven_pause(pool, t, T0));
+    ck_assert_uint_eq(seven_age(pool, t, T0), 0);
+    ck_assert(seven_resume(pool, t, T0 + 50 * S));
+    ABOUT(seven_age(pool, t, T0 + 53 * S), 2 * S);
+    free(pool);
+}
+END_TEST
+
+START_TEST(progress_takes_off_the_age)
+{
+    seven_ticket t;
+    seven_rng rng;
+    seven_pool *pool = one_place(&rng, &t);
+
+    ck_assert(seven_serve(pool, t, T0));
+    ck_assert(seven_progress(pool, t, T0 + 10 * S, 4 * S));
+    ABOUT(seven_age(pool, t, T0 + 10 * S), 6 * S);
+    ck_assert(seven_pause(pool, t, T0 + 10 * S));
+    ck_assert(seven_progress(pool, t, T0 + 20 * S, S));
+    ABOUT(seven_age(pool, t, T0 + 30 * S), 5 * S);
+    free(pool);
+}
+END_TEST
+
+/* However much is paid, and however often, the age is no less than -credit. */
+START_TEST(credit_is_bounded)
+{
+    static const uint64_t paid[] = {3 * S, 100 * S, SEVEN_MAX_TIME_US, UINT64_MAX};
+    seven_ticket t;
+    seven_rng rng;
+    seven_pool *pool = one_place(&rng, &t);
+    bool busy = _i % 2;
+
+    ck_assert(seven_serve(pool, t, T0));
+    if (busy) {
+        ck_assert(seven_pause(pool, t, T0));
+    }
+    for (int i = 0; i < 10; i++) {
+        ck_assert(seven_progress(pool, t, T0, paid[_i / 2]));
+    }
+    ck_assert(seven_resume(pool, t, T0));
+    ck_assert_uint_eq(seven_age(pool, t, T0 + 2 * S), 0);
+    ABOUT(seven_age(pool, t, T0 + 3 * S), S);
+    free(pool);
+}
+END_TEST
+
+START_TEST(no_credit_means_none)
+{
+    seven_policy policy = policy_of(1, SEVEN_UNIFORM);
+    seven_ticket t[1];
+    seven_rng rng;
+    seven_pool *pool;
+
+    policy.credit_us = 0;
+    pool = full_pool(&policy, &rng, t);
+    ck_assert(seven_serve(pool, t[0], T0));
+    ck_assert(seven_progress(pool, t[0], T0 + S, 100 * S));
+    ABOUT(seven_age(pool, t[0], T0 + 2 * S), S);
+    free(pool);
+}
+END_TEST
+
+/* ---- relief ----------------------------------------------------------------------------- */
+
+/* Serves each of a full pool's holders so that holder i is ages[i] past T0 + 100 s. */
+static void serve_all(seven_pool *pool, const seven_ticket *tickets, const uint64_t *ages,
+                      uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (ages[i] != UINT64_MAX) {
+            ck_assert(seven_serve(pool, tickets[i], T0 + 100 * S - ages[i]));
+        }
+    }
+}
+
+START_TEST(relief_takes_the_longest_overdue_first)
+{
+    static const uint64_t ages[6] = {S, 3 * S, UINT64_MAX, T_M / 2, 2 * S, 50 * S};
+    static const uint32_t order[3] = {1, 4, 0};
+    seven_policy policy = policy_of(6, SEVEN_ROULETTE);
+    seven_ticket tickets[6], lost;
+    seven_rng rng;
+    seven_pool *pool = full_pool(&policy, &rng, tickets);
+
+    serve_all(pool, tickets, ages, 6);
+    ck_assert(seven_pause(pool, tickets[5], T0 + 100 * S)); /* longest of all, but busy */
+    for (uint32_t i = 0; i < 3; i++) {
+        ck_assert(seven_relieve(pool, &rng, T0 + 100 * S, SEVEN_OVERDUE_ONLY, &lost));
+        ck_assert_uint_eq(lost.slot, order[i]);
+        ck_assert_uint_eq(lost.serial, tickets[order[i]].serial);
+        check_lost(pool, lost);
+        ck_assert_uint_eq(seven_free(pool), i + 1);
+    }
+    ck_assert(!seven_relieve(pool, &rng, T0 + 100 * S, SEVEN_OVERDUE_ONLY, &lost));
+    ck_assert_uint_eq(seven_pmod(pool, T0 + 100 * S), 0);
+    free(pool);
+}
+END_TEST
+
+START_TEST(relief_ties_go_by_lot)
+{
+    uint32_t seen[20] = {0}, draws = load(20000);
+    uint64_t ages[20];
+    double odds[20];
+    seven_policy policy = policy_of(20, SEVEN_UNIFORM);
+    seven_ticket tickets[20], lost;
+    seven_rng rng;
+    seven_pool *pool = full_pool(&policy, &rng, tickets);
+    void *saved = malloc(seven_size(&policy));
+
+    for (int i = 0; i < 20; i++) {
+        ages[i] = i % 2 ? 2 * S : S;
+        odds[i] = i % 2 ? 0.1 : 0;
+    }
+    serve_all(pool, tickets, ages, 20);
+    memcpy(saved, (void *)pool, seven_size(&policy));
+    for (uint32_t i = 0; i < draws; i++) {
+        memcpy((void *)pool, saved, seven_size(&policy));
+        if (seven_relieve(pool, &rng, T0 + 100 * S, SEVEN_OVERDUE_ONLY, &lost)) {
+            seen[lost.slot]++;
+        }
+    }
+    ck_assert_double_le(chi_square(odds, seen, 20, draws), 1);
+    free(saved);
+    free(pool);
+}
+END_TEST
+
+/* Where none is overdue, by law means P1, with PMod counted, and P2. */
+START_TEST(relief_by_law_is_p1_and_p2)
+{
+    enum { K = 3, ASKED = 8 };
+    uint32_t rounds = load(30000), freed[ASKED] = {0}, seen[K] = {0};
+    double odds[K] = {8.0 / 12, 2.0 / 12, 2.0 / 12};
+    seven_policy policy = policy_of(K, SEVEN_ROULETTE);
+    seven_ticket tickets[K], lost;
+    seven_rng rng;
+    seven_pool *pool = full_pool(&policy, &rng, tickets);
+    void *saved = malloc(seven_size(&policy));
+
+    ck_assert(seven_serve(pool, tickets[1], T0 + 100 * S));
+    ck_assert(seven_serve(pool, tickets[2], T0 + 100 * S));
+    memcpy(saved, (void *)pool, seven_size(&policy));
+    for (uint32_t round = 0; round < rounds; round++) {
+        memcpy((void *)pool, saved, seven_size(&policy));
+        for (uint32_t i = 0; i < ASKED; i++) {
+            uint64_t gate;
+
+            if (seven_relieve(pool, &rng, T0 + 100 * S, SEVEN_BY_LAW, &lost)) {
+                freed[i]++;
+                seen[lost.slot] += i == 0;
+            }
+            gate = atomic_load(&pool->gate);
+            memcpy((void *)pool, saved, seven_size(&policy)); /* all but PMod as it was */
+            atomic_store(&pool->gate, gate);
+        }
+    }
+    ck_assert_uint_eq(freed[0], rounds);
+    ck_assert_double_le(chi_square(odds, seen, K, rounds), 1);
+    for (uint32_t i = 1; i < ASKED; i++) {
+        double p = (double)K / (K + i);
+        ck_assert_double_le(fabs(freed[i] - p * rounds), 5 * sqrt(p * (1 - p) * rounds));
+    }
+    free(saved);
+    free(pool);
+}
+END_TEST
+
+START_TEST(relief_never_takes_from_the_busy)
+{
+    enum { K = 17 };
+    seven_policy policy = policy_of(K, (enum seven_strategy)_i);
+    seven_ticket tickets[K], lost;
+    seven_rng rng;
+    seven_pool *pool = full_pool(&policy, &rng, tickets);
+
+    for (uint32_t i = 0; i < K; i++) {
+        ck_assert(seven_serve(pool, tickets[i], T0));
+        ck_assert(seven_pause(pool, tickets[i], T0 + 10 * S));
+    }
+    for (uint64_t i = 0; i < 200; i++) {
+        ck_assert(!seven_relieve(pool, &rng, T0 + i * S, SEVEN_OVERDUE_ONLY, &lost));
+        ck_assert(!seven_relieve(pool, &rng, T0 + i * S, SEVEN_BY_LAW, &lost));
+    }
+    ck_assert(seven_resume(pool, tickets[5], T0 + 200 * S));
+    ck_assert(seven_relieve(pool, &rng, T0 + 200 * S, SEVEN_BY_LAW, &lost));
+    ck_assert_uint_eq(lost.slot, 5);
+    free(pool);
+}
+END_TEST
+
+START_TEST(relief_of_an_empty_pool_is_none)
+{
+    seven_policy policy = policy_of(5, (enum seven_strategy)_i);
+    seven_pool *pool = pool_make(&policy);
+    seven_ticket lost;
+    seven_rng rng;
+
+    seven_seed(&rng, 1);
+    for (uint64_t i = 0; i < 50; i++) {
+        ck_assert(!seven_relieve(pool, &rng, T0 + i * S, SEVEN_OVERDUE_ONLY, &lost));
+        ck_assert(!seven_relieve(pool, &rng, T0 + i * S, SEVEN_BY_LAW, &lost));
+    }
+    ck_assert_uint_eq(seven_free(pool), 5);
+    free(pool);
+}
+END_TEST
+
+/* ---- any sequence of calls -------------------------------------------------------------- */
+
+/* A player calls at random, with tickets old and new. */
+typedef struct player {
+    seven_pool *pool;
+    seven_rng rng;
+    uint64_t now;
+    seven_ticket *tickets; /* the last few it was given */
+    uint32_t room, given;
+} player;
+
+static void use_ticket(player *p, uint64_t what)
+{
+    seven_ticket t = p->tickets[seven_below(&p->rng, p->room)];
+
+    switch (what) {
+    case 0:
+        seven_leave(p->pool, t);
+        break;
+    case 1:
+        seven_pause(p->pool, t, p->now);
+        break;
+    case 2:
+        seven_resume(p->pool, t, p->now);
+        break;
+    case 3:
+        seven_progress(p->pool, t, p->now, seven_below(&p->rng, S));
+        break;
+    default:
+        seven_serve(p->pool, t, p->now);
+    }
+}
+
+/* One call; returns what came of it, for replays. */
+static uint64_t play(player *p)
+{
+    uint64_t what = seven_below(&p->rng, 12), verdict;
+    seven_ticket t = {0};
+
+    p->now += seven_below(&p->rng, 20000);
+    if (what < 6) {
+        use_ticket(p, what);
+        return what;
+    }
+    if (what == 6) {
+        verdict = seven_relieve(p->pool, &p->rng, p->now,
+                                p->now & 1 ? SEVEN_BY_LAW : SEVEN_OVERDUE_ONLY, &t);
+        return verdict << 60 | t.slot;
+    }
+    if (what == 7) {
+        seven_learn(p->pool, seven_below(&p->rng, 3 * S), p->now);
+        return seven_t_m(p->pool);
+    }
+    verdict = seven_admit(p->pool, &p->rng, p->now, &t);
+    if (verdict != SEVEN_REFUSED) {
+        p->tickets[p->given++ % p->room] = t;
+    }
+    return verdict << 60 | (uint64_t)t.slot << 32 | t.serial;
+}
+
+static player player_of(const seven_policy *policy, uint64_t seed)
+{
+    player p = {.pool = pool_make(policy), .now = T0, .room = policy->places + policy->places / 2};
+
+    p.room = p.room < 2000 ? p.room : 2000;
+    p.tickets = calloc(p.room, sizeof(*p.tickets));
+    seven_seed(&p.rng, seed);
+    return p;
+}
+
+static void player_end(player *p)
+{
+    free(p->tickets);
+    free(p->pool);
+}
+
+/* True if every summary is what it is when worked out anew. */
+static bool exact(const seven_pool *pool)
+{
+    const seven_policy *policy = seven_pool_policy(pool);
+    size_t size = seven_size(policy), trees = SUMMARIES * pool->nodes * sizeof(uint64_t);
+    seven_pool *copy = aligned_alloc(64, size);
+    bool same;
+
+    memcpy((void *)copy, (const void *)pool, size);
+    memset((void *)&copy->words[policy->places], 0xaa, trees);
+    for (unsigned kind = 0; kind < SUMMARIES; kind++) {
+        if (kind == BY_WEIGHT && policy->strategy != SEVEN_ROULETTE) {
+            memset((void *)node_at(copy, kind, 0, 0), 0, pool->nodes * sizeof(uint64_t));
+        }
+    }
+    seven_repair(copy);
+    same = memcmp((const void *)copy, (const void *)pool, size) == 0;
+    free(copy);
+    return same;
+}
+
+#ifdef SANITIZED
+#define MOST 65537
+#else
+#define MOST SEVEN_MAX_PLACES
+#endif
+
+static const uint32_t shapes[] = {1, 2, 15, 16, 17, 255, 256, 257, 4096, MOST};
+#define SHAPES 10
+
+START_TEST(summaries_stay_exact)
+{
+    seven_policy policy = policy_of(shapes[_i / 3], (enum seven_strategy)(_i % 3));
+    uint32_t calls = policy.places > 10000 ? 3000 : load(20000);
+    player p;
+
+    policy.t_m_us = _i % 2 ? T_M : 0;
+    p = player_of(&policy, (uint64_t)_i);
+    for (uint32_t i = 1; i <= calls; i++) {
+        play(&p);
+        if ((i & (i - 1)) == 0 || (i % 500 == 0 && policy.places < 1000)) {
+            ck_assert(exact(p.pool));
+        }
+    }
+    ck_assert(exact(p.pool));
+    player_end(&p);
+}
+END_TEST
+
+/* What the pool tells adds up, and with what its places say. */
+START_TEST(counts_add_up)
+{
+    seven_policy policy = policy_of(30, (enum seven_strategy)_i);
+    player p = player_of(&policy, 5);
+    uint32_t given[3] = {0}, relieved = 0;
+    seven_census census;
+    seven_tally tally;
+
+    for (uint32_t i = 0; i < load(20000); i++) {
+        uint32_t before = seven_free(p.pool), given_before = p.given;
+        uint64_t result = play(&p);
+
+        given[result >> 60 == SEVEN_ADMITTED && p.given > given_before ? 1 : 0]++;
+        given[2] += result >> 60 == SEVEN_REPLACED;
+        relieved += p.given == given_before && result >> 60 == 1;
+        seven_survey(p.pool, p.now, &census);
+        ck_assert_uint_eq(census.free, seven_free(p.pool));
+        ck_assert_uint_eq(census.free + census.waiting + census.served + census.busy, 30);
+        ck_assert_uint_le(census.overdue, census.served);
+        ck_assert_int_le(abs((int)before - (int)census.free), 1);
+    }
+    seven_count(p.pool, &tally);
+    ck_assert_uint_eq(tally.admitted, given[1]);
+    ck_assert_uint_eq(tally.replaced, given[2]);
+    ck_assert_uint_eq(tally.relieved, relieved);
+    ck_assert_uint_gt(tally.refused, 0);
+    ck_assert_uint_gt(tally.relieved, 0);
+    player_end(&p);
+}
+END_TEST
+
+START_TEST(equal_seeds_and_calls_replay)
+{
+    seven_policy policy = policy_of(40, (enum seven_strategy)(_i % 3));
+    player a, b;
+
+    policy.tournament = _i < 3 ? 0 : 3;
+    policy.t_m_us = 0;
+    a = player_of(&policy, 77);
+    b = player_of(&policy, 77);
+    for (uint32_t i = 0; i < load(20000); i++) {
+        ck_assert_uint_eq(play(&a), play(&b));
+    }
+    ck_assert_mem_eq((void *)a.pool, (void *)b.pool, seven_size(&policy));
+    player_end(&a);
+    player_end(&b);
+}
+END_TEST
+
+/* ---- shapes ----------------------------------------------------------------------------- */
+
+START_TEST(every_place_is_given_once_and_comes_back)
+{
+    seven_policy policy = policy_of(shapes[_i], SEVEN_ROULETTE);
+    uint8_t *given = calloc(policy.places, 1);
+    seven_ticket *tickets = calloc(policy.places, sizeof(*tickets)), extra;
+    uint32_t wrong = 0, k = policy.places;
+    seven_rng rng;
+    seven_pool *pool = full_pool(&policy, &rng, tickets);
+
+    for (uint32_t i = 0; i < k; i++) {
+        wrong += tickets[i].slot != i || given[tickets[i].slot]++ != 0;
+    }
+    ck_assert_int_eq(seven_admit(pool, &rng, T0, &extra), SEVEN_REPLACED);
+    tickets[extra.slot] = extra;
+    for (uint32_t i = 0; i < k; i++) {
+        wrong += !seven_leave(pool, tickets[i]) || seven_free(pool) != i + 1;
+    }
+    ck_assert_uint_eq(wrong, 0);
+    ck_assert(exact(pool));
+    free(pool);
+    free(tickets);
+    free(given);
+}
+END_TEST
+
+START_TEST(a_pool_is_as_large_as_its_size_says)
+{
+    seven_policy policy = policy_of(shapes[_i], SEVEN_ROULETTE);
+    size_t size = seven_size(&policy);
+    unsigned char *block = aligned_alloc(64, size + 64);
+    seven_pool *pool;
+
+    ck_assert_uint_eq(size % 64, 0);
+    memset(block, 0xa5, size + 64);
+    pool = seven_init(block, &policy);
+    ck_assert_uint_eq(seven_free(pool), policy.places);
+    ck_assert_uint_eq(block[size], 0xa5);
+    ck_assert_uint_eq(seven_pool_policy(pool)->tournament,
+                      policy.places > 1 ? policy.places / 2 : 1);
+    free(block);
+}
+END_TEST
+
+/* ---- repair ----------------------------------------------------------------------------- */
+
+/* Places changed by processes that died over it, and nodes that hold anything. */
+START_TEST(repair_heals_whatever_is_broken)
+{
+    seven_policy policy = policy_of(shapes[_i], SEVEN_ROULETTE);
+    player p = player_of(&policy, 3);
+    uint64_t *nodes = (uint64_t *)&p.pool->words[policy.places];
+
+    for (int i = 0; i < 200; i++) {
+        play(&p);
+    }
+    for (uint32_t i = 0; i < policy.places; i += 1 + i / 3) {
+        p.pool->words[i] =
+            word_make(i, (enum seven_state)seven_below(&p.rng, 4), (int64_t)(T0 + i));
+    }
+    for (uint32_t i = 0; i < SUMMARIES * p.pool->nodes; i += 1 + i / 5) {
+        nodes[i] = seven_below(&p.rng, UINT64_MAX);
+    }
+    seven_repair(p.pool);
+    ck_assert(exact(p.pool));
+    player_end(&p);
+}
+END_TEST
+
+/* A death in the middle, and life goes on: nothing fails, and repair makes it whole. */
+START_TEST(calls_go_on_while_summaries_are_broken)
+{
+    seven_policy policy = policy_of(50, (enum seven_strategy)_i);
+    player p = player_of(&policy, 3);
+
+    for (uint32_t i = 0; i < load(20000); i++) {
+        uint64_t slot = seven_below(&p.rng, 50), state = seven_below(&p.rng, 4);
+
+        if (i % 10 == 0) {
+            p.pool->words[slot] = word_make(word_serial(p.pool->words[slot]) + 1,
+                                            (enum seven_state)state, ticks(p.now));
+        }
+        if (i % 1000 == 0) {
+            seven_repair(p.pool);
+            ck_assert(exact(p.pool));
+        }
+        play(&p);
+    }
+    player_end(&p);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("pool");
+    TCase *p1 = unit_case(suite, "p1"), *ticket = unit_case(suite, "ticket");
+    TCase *relief = unit_case(suite, "relief"), *calls = unit_case(suite, "calls");
+
+    tcase_add_loop_test(p1, p1_is_k_over_k_plus_pmod, 0, 4);
+    tcase_add_test(p1, pmod_does_not_count_who_finds_a_place);
+    tcase_add_test(p1, pmod_counts_the_refused_and_ends_with_the_round);
+    tcase_add_test(p1, a_clock_that_goes_back_opens_no_round);
+    tcase_add_test(p1, pmod_stops_at_its_limit);
+    tcase_add_test(ticket, a_replaced_holder_has_no_effect);
+    tcase_add_test(ticket, a_holder_that_left_has_no_effect);
+    tcase_add_test(ticket, serials_wrap);
+    tcase_add_loop_test(ticket, a_newcomer_is_admitted_as_the_policy_says, 0, 2);
+    tcase_add_test(ticket, states_change_as_drawn);
+    tcase_add_test(ticket, age_counts_from_service);
+    tcase_add_test(ticket, pause_and_resume_keep_the_age);
+    tcase_add_test(ticket, pause_and_resume_keep_the_credit);
+    tcase_add_test(ticket, progress_takes_off_the_age);
+    tcase_add_loop_test(ticket, credit_is_bounded, 0, 8);
+    tcase_add_test(ticket, no_credit_means_none);
+    tcase_add_test(relief, relief_takes_the_longest_overdue_first);
+    tcase_add_test(relief, relief_ties_go_by_lot);
+    tcase_add_test(relief, relief_by_law_is_p1_and_p2);
+    tcase_add_loop_test(relief, relief_never_takes_from_the_busy, 0, 3);
+    tcase_add_loop_test(relief, relief_of_an_empty_pool_is_none, 0, 3);
+    tcase_add_loop_test(calls, summaries_stay_exact, 0, 3 * SHAPES);
+    tcase_add_loop_test(calls, counts_add_up, 0, 3);
+    tcase_add_loop_test(calls, equal_seeds_and_calls_replay, 0, 6);
+    tcase_add_loop_test(calls, every_place_is_given_once_and_comes_back, 0, SHAPES);
+    tcase_add_loop_test(calls, a_pool_is_as_large_as_its_size_says, 0, SHAPES);
+    tcase_add_loop_test(calls, repair_heals_whatever_is_broken, 0, SHAPES);
+    tcase_add_loop_test(calls, calls_go_on_while_summaries_are_broken, 0, 3);
+    return unit_run(suite);
+}
