@@ -95,7 +95,9 @@ struct config {
     long min_rate;                      /* bytes a second */
     long retry_after;                   /* seconds */
     apr_array_header_t *exempt;         /* of apr_ipsubnet_t * */
-    uint32_t places, reserved, workers; /* worked out once the MPM's limits are known */
+    /* worked out once the MPM's limits are known */
+    uint32_t places, reserved, workers;
+    uint32_t roomy; /* with so many places free, nothing is about to be decided */
 };
 
 /* What a client makes its worker do. The names are for people. */
@@ -115,6 +117,7 @@ struct child {
 
 struct shared {
     seven_lease leader;
+    _Atomic int tight; /* few places are free: whether the server is at work is told at once */
     _Atomic uint64_t tense_until;
     _Atomic uint64_t evicted, parked_shed;
     seven_histogram eviction_to_free;
@@ -152,6 +155,7 @@ struct conn {
     _Atomic int requests; /* whose head is in, and that have not ended */
     _Atomic int working;  /* of these, the server is at work for */
     _Atomic int wrote;    /* part of an HTTP/1 response is out, and not all */
+    _Atomic int deferred; /* lost its place while the server was at work for it */
     _Atomic int evicted;
     _Atomic uint64_t evicted_us;
     _Atomic uint64_t leash_us;  /* refused: when its time is up */
@@ -294,22 +298,23 @@ static void notify_loser(uint32_t slot)
     }
 }
 
-/* Makes the place agree with whether the server is at work for the connection. Several exchanges
- * may change that at once: whoever acted on what was no longer so acts again. */
-static void settle(struct conn *conn)
+/* Makes the place agree with whether the server is at work for the connection; false if another has
+ * it by now. Several may do this at once: whoever acted on what was no longer so acts again. */
+static bool settle(struct conn *conn, seven_ticket ticket)
 {
     int working;
+    bool holds;
 
     do {
         working = atomic_load(&conn->working) > 0;
-        if (working) {
-            seven_pause(seven.pool, conn->ticket, clock_us());
-        } else {
-            seven_resume(seven.pool, conn->ticket, clock_us());
-        }
+        holds = working ? seven_pause(seven.pool, ticket, clock_us())
+                        : seven_resume(seven.pool, ticket, clock_us());
     } while ((atomic_load(&conn->working) > 0) != working);
+    return holds;
 }
 
+/* While many places are free it does not matter who would lose one, and the core is not told. The
+ * watchers do it for all, when that changes: they read what is written here before it is read. */
 static void set_working(struct exchange *exchange, int working)
 {
     struct conn *conn = exchange->conn;
@@ -317,8 +322,21 @@ static void set_working(struct exchange *exchange, int working)
     if (exchange->working != working) {
         exchange->working = working;
         atomic_fetch_add(&conn->working, working ? 1 : -1);
-        if (conn->holds) {
-            settle(conn);
+        if (conn->holds && atomic_load(&seven.shared->tight) && !settle(conn, conn->ticket) &&
+            touches()) {
+            wake(seven.child); /* it may have been spared only while the server was at work */
+        }
+    }
+}
+
+/* Few places are left: from now on the core must know who keeps whom waiting. */
+static void tighten(void)
+{
+    if (atomic_exchange(&seven.shared->tight, 1) == 0) {
+        for (uint32_t i = 0; i < seven.shared->children; i++) {
+            if (atomic_load_explicit(&seven.shared->child[i].pid, memory_order_relaxed) > 0) {
+                wake(i);
+            }
         }
     }
 }
@@ -361,15 +379,20 @@ static void keep_reserve(uint64_t now, int most)
 
 static void hold(struct conn *conn, uint64_t now)
 {
+    uint32_t free = seven_free(seven.pool);
+
     conn->since_us = now;
     conn->holds = 1;
     seven_own(seven.pool, conn->ticket, seven.child);
     set_phase(conn, HEAD);
     seven_entry_set(entry_of(conn), &conn->ticket);
     if (atomic_load_explicit(&conn->working, memory_order_relaxed) > 0) {
-        settle(conn); /* HTTP/2's secondary connections did not wait for us */
+        settle(conn, conn->ticket); /* HTTP/2's secondary connections did not wait for us */
     }
-    if (seven_free(seven.pool) < seven.conf->reserved) {
+    if (free < seven.conf->roomy && !atomic_load(&seven.shared->tight)) {
+        tighten();
+    }
+    if (free < seven.conf->reserved) {
         be_tense(now);
         keep_reserve(now, 2);
     }
@@ -493,6 +516,7 @@ static void ask(struct conn *conn)
         return;
     }
     atomic_store(&conn->evicted_us, 0);
+    atomic_store(&conn->deferred, 0);
     verdict = seven_admit(seven.pool, generator(), now, &conn->ticket);
     if (verdict == SEVEN_REFUSED) {
         refuse(conn, now);
@@ -521,6 +545,7 @@ struct obituary {
     char address[64];
     const char *doing;
     uint64_t held_us;
+    uint32_t place;
 };
 
 /* Pinned: the connection lost its place. */
@@ -531,11 +556,11 @@ static void evict(seven_entry *entry, seven_ticket ticket, uint64_t now, struct 
 
     seven_entry_set(entry, NULL);
     atomic_store(&conn->evicted, 1);
-    atomic_store(&conn->evicted_us, lost_us != 0 ? lost_us : now);
+    atomic_store(&conn->evicted_us, lost_us != 0 && !atomic_load(&conn->deferred) ? lost_us : now);
     atomic_fetch_add(&seven.shared->evicted, 1);
     apr_cpystrn(o->address, conn->address, sizeof(o->address));
-    o->doing = phase_names[atomic_load(&conn->working) > 0    ? HANDLER
-                           : atomic_load(&conn->wrote)        ? RESPONSE
+    o->place = ticket.slot;
+    o->doing = phase_names[atomic_load(&conn->wrote)          ? RESPONSE
                            : atomic_load(&conn->requests) > 0 ? BODY
                                                               : HEAD];
     o->held_us = now > conn->since_us ? now - conn->since_us : 0;
@@ -575,36 +600,52 @@ static void credit_writer(struct conn *conn, uint64_t now)
     }
 }
 
-/* Looks at one connection; returns when it must be looked at again at the latest. */
-static uint64_t look_at(seven_entry *entry, int sample, uint64_t now)
+/* Pinned: does what must be done about the connection now; returns when to look again. */
+static uint64_t attend(seven_entry *entry, int sample, uint64_t now, struct obituary *o)
 {
-    uint64_t next = now + TICK_WATCH, leash;
-    struct obituary o = {.doing = NULL};
+    struct conn *conn = entry->thing;
+    uint64_t next = now + TICK_WATCH, leash = atomic_load(&conn->leash_us);
+    int working = atomic_load(&conn->working) > 0;
     seven_ticket ticket;
-    struct conn *conn;
 
-    if (!seven_pin(entry)) {
-        return now + MS; /* its worker is at it */
-    }
-    conn = entry->thing;
-    if (touches() && seven_entry_ticket(entry, &ticket) && !seven_holds(seven.pool, ticket)) {
-        evict(entry, ticket, now, &o);
-    }
-    leash = atomic_load(&conn->leash_us);
     if (leash != 0 && leash <= now) {
         atomic_store(&conn->leash_us, 0);
         cut(conn);
-    } else if (leash != 0 && leash < next) {
-        next = leash;
+    } else if (leash != 0) {
+        next = leash < next ? leash : next;
+    }
+    if (seven_entry_ticket(entry, &ticket)) {
+        if (settle(conn, ticket)) {
+            /* it keeps its place */
+        } else if (touches() && !working) {
+            evict(entry, ticket, now, o);
+        } else if (touches()) {
+            /* To cut off a client that a handler works for would free nothing. */
+            atomic_store(&conn->deferred, 1);
+            next = now + TICK_LEAD;
+        }
     }
     if (sample) {
         credit_writer(conn, now);
     }
+    return next;
+}
+
+/* Looks at one connection; returns when it must be looked at again at the latest. */
+static uint64_t look_at(seven_entry *entry, int sample, uint64_t now)
+{
+    struct obituary o = {.doing = NULL};
+    uint64_t next;
+
+    if (!seven_pin(entry)) {
+        return now + MS; /* its worker is at it */
+    }
+    next = attend(entry, sample, now, &o);
     seven_unpin(entry);
     if (o.doing != NULL) {
         ap_log_error(APLOG_MARK, APLOG_INFO, 0, seven.server,
                      "evicted %s from place %u, held for %" APR_UINT64_T_FMT " ms, in its %s",
-                     o.address, ticket.slot, o.held_us / MS, o.doing);
+                     o.address, o.place, o.held_us / MS, o.doing);
     }
     return next;
 }
@@ -843,6 +884,10 @@ static uint64_t lead(uint64_t now)
         relieve_queue(now);
     }
     keep_reserve(now, (int)seven.conf->reserved);
+    if (seven_free(seven.pool) >= seven.conf->roomy + seven.conf->roomy / 2 &&
+        atomic_load(&seven.shared->tense_until) + CALM < now) {
+        atomic_store(&seven.shared->tight, 0);
+    }
     follow_overload(now);
     if (atomic_load(&seven.shared->swept_us) + SECOND < now) {
         atomic_store(&seven.shared->swept_us, now);
@@ -1666,6 +1711,7 @@ static int seven_check_config(apr_pool_t *pconf, apr_pool_t *plog, apr_pool_t *p
     }
     conf->places = conf->policy.places = (uint32_t)k;
     conf->workers = (uint32_t)workers;
+    conf->roomy = (uint32_t)(k / 4 > 2 * reserved + 8 ? k / 4 : 2 * reserved + 8);
     error = seven_policy_error(&conf->policy);
     return error == NULL ? OK : wrong(conf->policy_where, "mod_seven", error);
 }

@@ -9,7 +9,7 @@ void seven_policy_defaults(seven_policy *policy, uint32_t places)
     *policy = (seven_policy){
         .places = places,
         .round_us = 100000,
-        .strategy = SEVEN_ROULETTE,
+        .strategy = SEVEN_TOURNAMENT,
         .p_wait = 8,
         .p_in = 2,
         .alpha = 1.89,

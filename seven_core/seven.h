@@ -82,7 +82,8 @@ typedef struct seven_policy {
     enum seven_state admit_as; /* SEVEN_WAITING, or SEVEN_SERVED where the clock runs at once */
 } seven_policy;
 
-/** The papers' parameters: roulette, T_S 100 ms, d of 8, 2, 1.89 and 0.453; t_M is learned. */
+/** The papers' parameters: a tournament of k/2, T_S 100 ms, d of 8, 2, 1.89 and 0.453; t_M is
+ * learned. */
 void seven_policy_defaults(seven_policy *policy, uint32_t places);
 
 /** NULL, or an English sentence on the first thing wrong, without a full stop; static. */
