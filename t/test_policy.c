@@ -100,7 +100,7 @@ START_TEST(defaults_are_the_papers_and_without_error)
     }
     ck_assert_uint_eq(policy.places, SEVEN_MAX_PLACES);
     ck_assert_uint_eq(policy.round_us, 100000);
-    ck_assert_uint_eq(policy.strategy, SEVEN_ROULETTE);
+    ck_assert_uint_eq(policy.strategy, SEVEN_TOURNAMENT);
     ck_assert_double_eq(policy.p_wait, 8);
     ck_assert_double_eq(policy.p_in, 2);
     ck_assert_double_eq(policy.alpha, 1.89);
