@@ -106,7 +106,7 @@ static const char *const phase_names[PHASES] = {"handshake or head", "body", "ha
                                                 "tunnel"};
 
 /* A child process, as others know it. */
-#define DEAD ((pid_t)-1)
+#define DEAD ((pid_t)-1) /* or the negated pid of whoever gives its places back */
 struct child {
     _Atomic pid_t pid; /* 0: free; DEAD: gone, its places not yet given back */
     sem_t wake;
@@ -154,6 +154,7 @@ struct conn {
     _Atomic int learned;  /* t_M has been told of it */
     _Atomic int requests; /* whose head is in, and that have not ended */
     _Atomic int working;  /* of these, the server is at work for */
+    _Atomic int phase;
     _Atomic int wrote;    /* part of an HTTP/1 response is out, and not all */
     _Atomic int deferred; /* lost its place while the server was at work for it */
     _Atomic int evicted;
@@ -283,8 +284,9 @@ static void leave_table(struct conn *conn)
 
 /* ---- a place's life --------------------------------------------------------------------- */
 
-static void set_phase(const struct conn *conn, enum phase phase)
+static void set_phase(struct conn *conn, enum phase phase)
 {
+    atomic_store_explicit(&conn->phase, phase, memory_order_relaxed);
     if (conn->holds) {
         atomic_store_explicit(&seven.phases[conn->ticket.slot], phase, memory_order_relaxed);
     }
@@ -535,7 +537,7 @@ static void cut(const struct conn *conn)
     struct sockaddr reset = {.sa_family = AF_UNSPEC};
 
     if (atomic_load(&conn->wrote)) {
-        connect(fd, &reset, sizeof(reset));
+        (void)connect(fd, &reset, sizeof(reset));
     }
     shutdown(fd, SHUT_RDWR);
 }
@@ -560,9 +562,7 @@ static void evict(seven_entry *entry, seven_ticket ticket, uint64_t now, struct 
     atomic_fetch_add(&seven.shared->evicted, 1);
     apr_cpystrn(o->address, conn->address, sizeof(o->address));
     o->place = ticket.slot;
-    o->doing = phase_names[atomic_load(&conn->wrote)          ? RESPONSE
-                           : atomic_load(&conn->requests) > 0 ? BODY
-                                                              : HEAD];
+    o->doing = phase_names[atomic_load(&conn->phase)];
     o->held_us = now > conn->since_us ? now - conn->since_us : 0;
     cut(conn);
 }
@@ -605,7 +605,7 @@ static uint64_t attend(seven_entry *entry, int sample, uint64_t now, struct obit
 {
     struct conn *conn = entry->thing;
     uint64_t next = now + TICK_WATCH, leash = atomic_load(&conn->leash_us);
-    int working = atomic_load(&conn->working) > 0;
+    int spare = atomic_load(&conn->working) > 0 && !atomic_load(&conn->wrote);
     seven_ticket ticket;
 
     if (leash != 0 && leash <= now) {
@@ -616,14 +616,13 @@ static uint64_t attend(seven_entry *entry, int sample, uint64_t now, struct obit
     }
     if (seven_entry_ticket(entry, &ticket)) {
         if (settle(conn, ticket)) {
-            /* it keeps its place */
-        } else if (touches() && !working) {
-            evict(entry, ticket, now, o);
-        } else if (touches()) {
-            /* To cut off a client that a handler works for would free nothing. */
-            atomic_store(&conn->deferred, 1);
-            next = now + TICK_LEAD;
-        }
+            /* it keeps its place */        } else if (touches() && !spare) {
+                evict(entry, ticket, now, o);
+            } else if (touches()) { /* To cut off a client whose response a handler prepares would
+                                       free nothing. */
+                atomic_store(&conn->deferred, 1);
+                next = now + TICK_LEAD;
+            }
     }
     if (sample) {
         credit_writer(conn, now);
@@ -732,9 +731,12 @@ static uint32_t accept_queue(void)
 }
 
 struct workers {
-    uint32_t alive, ready, parked_full; /* parked_full: ready, in a child that does not accept */
+    uint32_t alive, ready;
+    uint32_t parked; /* connections that the MPM holds without a worker */
 };
 
+/* An idle worker in a child that does not accept is of no use: event keeps the last one back, and
+ * stops for the sake of parked connections too. */
 static struct workers count_workers(void)
 {
     struct workers w = {0, 0, 0};
@@ -746,14 +748,15 @@ static struct workers count_workers(void)
     for (int i = 0; i < children; i++) {
         const process_score *process = ap_get_scoreboard_process(i);
 
-        for (int j = 0; process != NULL && process->pid != 0 && j < threads; j++) {
-            const worker_score *worker = ap_get_scoreboard_worker_from_indexes(i, j);
+        if (process == NULL || process->pid == 0) {
+            continue;
+        }
+        w.parked += process->write_completion + process->keep_alive + process->wait_io;
+        for (int j = 0; j < threads; j++) {
+            int status = ap_get_scoreboard_worker_from_indexes(i, j)->status;
 
-            w.alive += worker->status != SERVER_DEAD;
-            if (worker->status == SERVER_READY && !process->quiescing) {
-                w.ready += !process->not_accepting;
-                w.parked_full += process->not_accepting != 0;
-            }
+            w.alive += status != SERVER_DEAD;
+            w.ready += status == SERVER_READY && !process->quiescing && !process->not_accepting;
         }
     }
     return w;
@@ -781,6 +784,7 @@ static void shed_parked(uint32_t count)
 static void relieve_queue(uint64_t now)
 {
     uint32_t waiting = accept_queue(), most = seven.conf->places / 8 + 2;
+    enum seven_relief relief = SEVEN_OVERDUE_ONLY;
     struct workers workers;
     seven_ticket loser;
 
@@ -793,13 +797,11 @@ static void relieve_queue(uint64_t now)
     }
     be_tense(now);
     waiting = waiting < most ? waiting : most;
-    if (workers.parked_full > 0) {
-        shed_parked(waiting);
-        return;
+    shed_parked(waiting);
+    if (seven_free(seven.pool) > 0 && workers.parked == 0) {
+        relief = SEVEN_BY_LAW; /* newcomers would be let in, if only they could ask */
     }
-    while (waiting-- > 0 &&
-           seven_relieve(seven.pool, generator(), now,
-                         seven_free(seven.pool) > 0 ? SEVEN_BY_LAW : SEVEN_OVERDUE_ONLY, &loser)) {
+    while (waiting-- > 0 && seven_relieve(seven.pool, generator(), now, relief, &loser)) {
         notify_loser(loser.slot);
     }
 }
@@ -844,7 +846,7 @@ static bool is_gone(const void *unused, uint32_t child)
  * frees what it marked itself. */
 static void sweep(uint64_t now)
 {
-    const pid_t mine = DEAD - 1 - (pid_t)seven.child;
+    const pid_t mine = -getpid();
 
     for (uint32_t i = 0; i < seven.shared->children; i++) {
         struct child *child = &seven.shared->child[i];
@@ -1022,17 +1024,30 @@ static int may_block(const conn_rec *c, const apr_bucket_brigade *bb)
     return sum > SMALL_WRITE;
 }
 
+/* HTTP/2's secondary connection has done its work once its end of request passes; the request
+ * itself lives on until the client has taken its response. */
+static int is_last(const conn_rec *c, const apr_bucket_brigade *bb)
+{
+    for (const apr_bucket *b = APR_BRIGADE_FIRST(bb);
+         c->master != NULL && b != APR_BRIGADE_SENTINEL(bb); b = APR_BUCKET_NEXT(b)) {
+        if (AP_BUCKET_IS_EOR(b)) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
 static apr_status_t seven_out(ap_filter_t *f, apr_bucket_brigade *bb)
 {
     struct exchange *exchange = f->ctx;
-    int was = 0;
+    int last = exchange->working && is_last(f->c, bb), was = 0;
     apr_status_t rv;
 
     if (exchange->r != NULL && f->c->master == NULL) {
         atomic_store_explicit(&exchange->conn->wrote, !is_tunnel(exchange), memory_order_relaxed);
     }
-    if (exchange->working && (is_tunnel(exchange) || may_block(f->c, bb))) {
-        was = end_work(exchange, RESPONSE);
+    if (exchange->working && (last || is_tunnel(exchange) || may_block(f->c, bb))) {
+        was = end_work(exchange, RESPONSE) && !last;
     }
     rv = ap_pass_brigade(f->next, bb);
     begin_work(exchange, was);
@@ -1244,11 +1259,9 @@ static void seven_child_status(server_rec *s, pid_t pid, ap_generation_t generat
     for (uint32_t i = 0; i < seven.shared->children; i++) {
         pid_t expected = pid;
 
-        if (atomic_compare_exchange_strong(&seven.shared->child[i].pid, &expected, DEAD)) {
-            atomic_store(&seven.shared->swept_us, 0); /* the leader gives its places back */
-            wake(seven_leader(&seven.shared->leader));
-        }
+        atomic_compare_exchange_strong(&seven.shared->child[i].pid, &expected, DEAD);
     }
+    sweep(clock_us());
 }
 
 static apr_status_t child_ends(void *unused)
@@ -1281,22 +1294,29 @@ static int start_watcher(void)
     return rv;
 }
 
+static int claim_entry(void)
+{
+    for (seven.child = 0; seven.child < seven.shared->children; seven.child++) {
+        pid_t expected = 0;
+
+        /* Losing means that it is another child's. */
+        if (atomic_compare_exchange_strong(&seven.shared->child[seven.child].pid, &expected,
+                                           getpid())) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
 static void seven_child_init(apr_pool_t *pchild, server_rec *s)
 {
     int threads = 0, rv;
-    pid_t expected = 0;
 
     if (seven.shared == NULL) {
         return;
     }
     ap_mpm_query(AP_MPMQ_MAX_THREADS, &threads);
-    while (seven.child < seven.shared->children &&
-           !atomic_compare_exchange_strong(&seven.shared->child[seven.child].pid, &expected,
-                                           getpid())) {
-        seven.child++; /* another child's */
-        expected = 0;
-    }
-    if (seven.child == seven.shared->children) {
+    if (!claim_entry() && (sweep(clock_us()), !claim_entry())) {
         ap_log_error(APLOG_MARK, APLOG_ERR, 0, s,
                      "mod_seven does not protect child %" APR_PID_T_FMT
                      ": there are more children than ServerLimit foresees",
@@ -1672,8 +1692,8 @@ static int wrong(const ap_directive_t *where, const char *name, const char *sent
 static int seven_check_config(apr_pool_t *pconf, apr_pool_t *plog, apr_pool_t *ptemp, server_rec *s)
 {
     struct config *conf = config_of(s);
-    int daemons = 1, threads = 1, hard_daemons = 1, hard_threads = 1, hard;
-    long workers, k, reserved;
+    int daemons = 1, threads = 1, hard_daemons = 1, hard_threads = 1;
+    long workers, hard, k, reserved;
     const char *error;
 
     (void)pconf;
@@ -1685,8 +1705,8 @@ static int seven_check_config(apr_pool_t *pconf, apr_pool_t *plog, apr_pool_t *p
     ap_mpm_query(AP_MPMQ_MAX_THREADS, &threads);
     ap_mpm_query(AP_MPMQ_HARD_LIMIT_DAEMONS, &hard_daemons);
     ap_mpm_query(AP_MPMQ_HARD_LIMIT_THREADS, &hard_threads);
-    workers = daemons * (threads > 0 ? threads : 1);
-    hard = hard_daemons * (hard_threads > 0 ? hard_threads : 1);
+    workers = (long)daemons * (threads > 0 ? threads : 1);
+    hard = (long)hard_daemons * (hard_threads > 0 ? hard_threads : 1);
     k = conf->limit.percent ? workers * conf->limit.value / 100 : conf->limit.value;
     k = k > 0 ? k : 1;
     if (!conf->limit.set && k > workers - 2) {
@@ -1695,7 +1715,7 @@ static int seven_check_config(apr_pool_t *pconf, apr_pool_t *plog, apr_pool_t *p
     if (k > hard) {
         return wrong(conf->limit.where, "SevenServerLimit",
                      apr_psprintf(ptemp,
-                                  "%ld places are more than the %d workers that ServerLimit and "
+                                  "%ld places are more than the %ld workers that ServerLimit and "
                                   "ThreadLimit allow",
                                   k, hard));
     }
@@ -1804,10 +1824,10 @@ static int seven_post_config(apr_pool_t *pconf, apr_pool_t *plog, apr_pool_t *pt
         kept = ap_retained_data_create(key, sizeof(*kept));
     }
     ap_mpm_query(AP_MPMQ_HARD_LIMIT_DAEMONS, &daemons);
-    children = (uint32_t)daemons * 2 + 16;          /* two generations of them, and some */
+    children = (uint32_t)daemons * 8 + 256; /* many generations of them, after quick restarts */
     children = children < 65535 ? children : 65535; /* a lease has room for so many */
     if (kept->shm != NULL && kept->children == children &&
-        memcmp(&kept->policy, &seven.conf->policy, sizeof(kept->policy)) == 0) {
+        seven_policy_equal(&kept->policy, &seven.conf->policy)) {
         find_parts(kept);
     } else {
         rv = share(kept, &seven.conf->policy, children, s->process->pool);

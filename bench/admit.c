@@ -381,7 +381,7 @@ int main(int argc, char **argv)
     }
     print_head();
     run_all();
-    printf("%u of %u grow more than fourfold\n", failures, STRATEGIES * STATES);
+    printf("%u of %d grow more than fourfold\n", failures, STRATEGIES * STATES);
     if (csv != NULL && fclose(csv) != 0) {
         perror(argv[2]);
         return EXIT_FAILURE;

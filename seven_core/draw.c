@@ -189,7 +189,7 @@ static bool by_weight(const seven_pool *pool, seven_rng *rng, uint32_t *slot)
     for (uint32_t level = pool->levels; level-- > 0;) {
         uint32_t children = children_of(pool, level, index), i;
         uint64_t weight[FANOUT], top = 0;
-        double share[FANOUT], total = 0, r;
+        double share[FANOUT] = {0}, total = 0, r;
 
         for (i = 0; i < children; i++) {
             weight[i] = summary_of(pool, BY_WEIGHT, level, index * FANOUT + i);

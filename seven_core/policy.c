@@ -85,6 +85,17 @@ const char *seven_policy_error(const seven_policy *p)
     return drop_factor_error(p);
 }
 
+bool seven_policy_equal(const seven_policy *a, const seven_policy *b)
+{
+    const seven_learning *l = &a->learning, *m = &b->learning;
+
+    return a->places == b->places && a->round_us == b->round_us && a->strategy == b->strategy &&
+           a->tournament == b->tournament && a->p_wait == b->p_wait && a->p_in == b->p_in &&
+           a->alpha == b->alpha && a->scale == b->scale && a->t_m_us == b->t_m_us &&
+           l->quantile == m->quantile && l->factor == m->factor && l->min_us == m->min_us &&
+           l->max_us == m->max_us && a->credit_us == b->credit_us && a->admit_as == b->admit_as;
+}
+
 double drop_factor(const seven_policy *policy, double t_m, enum seven_state state, int64_t age)
 {
     switch (state) {

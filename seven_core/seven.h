@@ -89,6 +89,9 @@ void seven_policy_defaults(seven_policy *policy, uint32_t places);
 /** NULL, or an English sentence on the first thing wrong, without a full stop; static. */
 const char *seven_policy_error(const seven_policy *policy);
 
+/** True if two policies decide alike. */
+bool seven_policy_equal(const seven_policy *a, const seven_policy *b);
+
 /**
  * The drop factor of a holder that has been in that state for age_us, with t_M = t_m_us (2018
  * paper). In service: p_in up to t_M, beyond it p_wait + scale * e^(alpha * age / t_M). 0 if busy
