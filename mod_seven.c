@@ -780,10 +780,35 @@ static void shed_parked(uint32_t count)
     }
 }
 
-/* With all workers held, nobody can ask: a place is taken for each connection that waits. */
+static int is_stopping(void)
+{
+    int state = AP_MPMQ_RUNNING;
+
+    return ap_mpm_query(AP_MPMQ_MPM_STATE, &state) == APR_SUCCESS && state == AP_MPMQ_STOPPING;
+}
+
+/* Whether there is a child of the running generation. */
+static int has_successors(void)
+{
+    ap_generation_t running = ap_get_scoreboard_global()->running_generation;
+    int children = 0;
+
+    ap_mpm_query(AP_MPMQ_HARD_LIMIT_DAEMONS, &children);
+    for (int i = 0; i < children; i++) {
+        const process_score *process = ap_get_scoreboard_process(i);
+
+        if (process != NULL && process->pid != 0 && process->generation == running) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* With all workers held, nobody can ask: a place is taken for each connection that waits. A leader
+ * of an old generation has closed its listeners; if it leads, it is in the way of the new one. */
 static void relieve_queue(uint64_t now)
 {
-    uint32_t waiting = accept_queue(), most = seven.conf->places / 8 + 2;
+    uint32_t waiting = is_stopping() ? 1 : accept_queue(), most = seven.conf->places / 8 + 2;
     enum seven_relief relief = SEVEN_OVERDUE_ONLY;
     struct workers workers;
     seven_ticket loser;
@@ -798,7 +823,7 @@ static void relieve_queue(uint64_t now)
     be_tense(now);
     waiting = waiting < most ? waiting : most;
     shed_parked(waiting);
-    if (seven_free(seven.pool) > 0 && workers.parked == 0) {
+    if (seven_free(seven.pool) > 0 && workers.parked == 0 && !is_stopping()) {
         relief = SEVEN_BY_LAW; /* newcomers would be let in, if only they could ask */
     }
     while (waiting-- > 0 && seven_relieve(seven.pool, generator(), now, relief, &loser)) {
@@ -869,15 +894,10 @@ static void sweep(uint64_t now)
     }
 }
 
-/* A child of an old generation has closed its listeners, and does not lead. */
 static int leads(uint64_t now)
 {
-    int state = AP_MPMQ_RUNNING;
-
-    if (ap_mpm_query(AP_MPMQ_MPM_STATE, &state) == APR_SUCCESS && state == AP_MPMQ_STOPPING) {
-        return 0;
-    }
-    return seven_lead(&seven.shared->leader, seven.child, now, LEASE);
+    return !(is_stopping() && has_successors()) &&
+           seven_lead(&seven.shared->leader, seven.child, now, LEASE);
 }
 
 static uint64_t lead(uint64_t now)
