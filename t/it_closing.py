@@ -1,0 +1,139 @@
+"""How a victim's connection ends: orderly while it is read from; never so that
+half a response could be taken for a whole one."""
+
+import time
+
+from t import clients
+from t.it_common import MPMS, Server, cases, check
+
+ONE_PLACE = ['SevenServerLimit 1', 'SevenReserve 0', 'SevenRound 60s']
+
+STREAM = '''#!/usr/bin/perl
+$| = 1;
+print "Content-Type: text/plain\\n\\n";
+print "x" x 65536 for 1..400;
+'''
+PAUSE = '''#!/bin/sh
+printf 'Content-Type: text/plain\\n\\nhalf of it\\n'
+sleep 2
+echo the rest
+'''
+
+
+def server_of_scripts(mpm, **how):
+    cgi = 'cgi' if mpm == 'prefork' else 'cgid'
+    server = Server(mpm, workers=8, modules=[cgi], lines=ONE_PLACE, **how)
+    server._write('cgi-bin/stream', STREAM, 0o755)
+    server._write('cgi-bin/pause', PAUSE, 0o755)
+    server.patience = 0.5    # the script does not notice that its reader is gone
+    return server
+
+
+def replace(server):
+    """A newcomer takes the only place. The first of a round always gets in."""
+    before = server.figure('Replaced')
+    reply = clients.ask(server.port)
+    check(reply.status == 200, 'the newcomer got', reply)
+    check(server.figure('Replaced') == before + 1, server.figures())
+
+
+@cases(*(f'{mpm}-{kind}' for mpm in MPMS for kind in ('head', 'body', 'hello', 'tls')))
+def test_whoever_is_read_from_gets_an_orderly_end(case):
+    mpm, kind = case.split('-')
+    with Server(mpm, workers=8, tls=True, lines=ONE_PLACE) as server:
+        if kind == 'tls':
+            victim = clients.half_head(server.tls_port, tls=True)
+        else:
+            victim = clients.KINDS[kind](server.tls_port if kind == 'hello'
+                                         else server.port)
+        server.wait_figure('Held', 1)
+        if kind == 'body':
+            server.wait_figure('HeldBody', 1)
+        replace(server)
+        end = victim.wait_closed(10)
+        # Over TLS nothing more can be said, but the connection ends in order.
+        check(end == ('cut' if kind == 'tls' else 'fin'), end, victim.data[:80])
+        check(not victim.data.startswith(b'HTTP/1.1 200'), victim.data[:80])
+        server.wait_figure('Held', 0)
+
+
+@cases('worker', 'prefork')
+def test_idle_kept_alive_is_a_victim_where_it_holds_a_worker(mpm):
+    with Server(mpm, workers=8, lines=ONE_PLACE + ['KeepAliveTimeout 60']) as server:
+        victim = clients.idle(server.port)
+        check(victim.first.status == 200, victim.first)
+        server.wait_figure('HeldHead', 1)
+        replace(server)
+        end = victim.wait_closed(10)
+        check(end == 'fin' and victim.data == b'', end, victim.data[:80])
+
+
+@cases(*(f'{mpm}-{scheme}-{version}-{script}' for mpm in MPMS
+         for scheme, version, script in (
+             ('http', '1.0', 'stream'), ('http', '1.0', 'pause'),
+             ('http', 'close', 'stream'), ('http', '1.1', 'stream'),
+             ('http', '1.1', 'pause'), ('https', '1.0', 'stream'),
+             ('https', '1.0', 'pause'), ('https', '1.1', 'stream'))))
+def test_half_a_response_is_not_taken_for_a_whole(case):
+    """Of a script, whose length nobody knows: to a client of 1.0 nothing but the end
+    of the connection would tell that it is whole; others get it in chunks."""
+    mpm, scheme, version, script = case.split('-')
+    tls = scheme == 'https'
+    with server_of_scripts(mpm, tls=tls) as server:
+        victim = clients.slow_reader(
+            server.tls_port if tls else server.port, f'/cgi-bin/{script}',
+            version='1.0' if version == '1.0' else '1.1',
+            headers='Connection: close\r\n' if version == 'close' else '', tls=tls)
+        victim.read_until(lambda: b'\r\n\r\n' in victim.data)
+        time.sleep(0.05)
+        server.wait_figure('HeldResponse' if script == 'stream' else 'HeldHandler', 1)
+        replace(server)
+        end = victim.wait_closed(15)
+        reply = clients.Reply(victim.data, end)
+        if script == 'pause' and b'the rest' in victim.data:
+            check(reply.complete, reply)     # spared while the script was at work
+            return
+        check(reply.status == 200 and not reply.complete, 'taken for a whole:', reply)
+        if version == '1.0':
+            check(end in ('rst', 'cut') if tls else end == 'rst', 'not reset:', reply)
+
+
+@cases(*MPMS)
+def test_a_victim_at_work_for_is_spared(mpm):
+    """To cut off a client that a handler works for would free nothing."""
+    with Server(mpm, workers=8, lines=ONE_PLACE) as server:
+        victim = clients.Client(server.port)
+        victim.send(clients.request('/sleep?1500', headers='Connection: close\r\n'))
+        server.wait_figure('HeldHandler', 1)
+        replace(server)
+        reply = victim.reply()
+        check(reply.status == 200 and reply.complete, reply)
+        server.wait_figure('Held', 0)
+
+
+@cases(*(f'{mpm}-{scheme}' for mpm in MPMS for scheme in ('http', 'https')))
+def test_a_response_with_a_length_is_truncated(case):
+    mpm, scheme = case.split('-')
+    tls = scheme == 'https'
+    with Server(mpm, workers=8, tls=tls, lines=ONE_PLACE) as server:
+        victim = clients.slow_reader(server.tls_port if tls else server.port,
+                                     '/echo-size?30000', tls=tls)
+        server.wait_figure('HeldResponse', 1)
+        replace(server)
+        end = victim.wait_closed(15)
+        reply = clients.Reply(victim.data, end)
+        check(end != 'open' and not reply.complete, reply)
+
+
+@cases(*MPMS)
+def test_a_tail_in_the_kernel_is_not_lost(mpm):
+    """An eviction of others takes nothing from whoever has been served."""
+    with Server(mpm, workers=8, lines=ONE_PLACE) as server:
+        served = clients.slow_reader(server.port, '/index.html',
+                                     headers='Connection: close\r\n')
+        time.sleep(0.2)
+        holder = clients.half_head(server.port)     # where it lingers, in its place
+        server.wait_figure('HeldHead', 1)
+        reply = served.reply()
+        check(reply.status == 200 and reply.complete and reply.end == 'fin', reply)
+        holder.close()
