@@ -21,7 +21,7 @@
 #include "internal.h"
 
 #define OCTAVE 65536
-#define STEP (OCTAVE / 8)
+#define STEP 8192 /* an eighth of an octave */
 #define SECOND_BITS 20
 #define SECOND_MASK ((UINT64_C(1) << SECOND_BITS) - 1)
 #define ESTIMATE_BITS 22
