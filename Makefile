@@ -66,15 +66,20 @@ $(B)/admit: bench/admit.c $(B)/libseven.a
 	$(CC) $(C11) -D_GNU_SOURCE $(CFLAGS) -Iseven_core $< $(B)/libseven.a -lm -o $@
 
 # ---- install -----------------------------------------------------------------------------------
-MODS = $(DESTDIR)/etc/apache2/mods-available
+A2 = $(DESTDIR)/etc/apache2
 
 install: all
-	install -D -m 644 $(B)/mod_seven.so $(DESTDIR)$$($(APXS) -q LIBEXECDIR)/mod_seven.so
-	if [ -d $(MODS) ]; then install -m 644 conf/seven.load conf/seven.conf $(MODS); \
-	else echo "No $(MODS): load the module with conf/seven.load."; fi
+	@install -D -m 644 $(B)/mod_seven.so $(DESTDIR)$$($(APXS) -q LIBEXECDIR)/mod_seven.so
+	@if [ -d $(A2)/mods-available ]; then \
+	  install -m 644 conf/seven.load conf/seven.conf $(A2)/mods-available; \
+	  echo "Installed. Turn it on: a2enmod seven && apachectl configtest && apachectl graceful"; \
+	else echo "Installed. There is no $(A2)/mods-available: see conf/seven.load and conf/seven.conf."; fi
 
+# What enables it goes too, or httpd would not start any more.
 uninstall:
-	rm -f $(DESTDIR)$$($(APXS) -q LIBEXECDIR)/mod_seven.so $(MODS)/seven.load $(MODS)/seven.conf
+	rm -f $(DESTDIR)$$($(APXS) -q LIBEXECDIR)/mod_seven.so \
+	  $(A2)/mods-enabled/seven.load $(A2)/mods-enabled/seven.conf \
+	  $(A2)/mods-available/seven.load $(A2)/mods-available/seven.conf
 
 clean:
 	rm -rf $(B)
