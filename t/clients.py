@@ -27,6 +27,8 @@ def unverified():
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
+    # An end without a close_notify is to be told from one with it.
+    context.options &= ~getattr(ssl, 'OP_IGNORE_UNEXPECTED_EOF', 0)
     return context
 
 
