@@ -115,11 +115,10 @@ class Client:
             data = self.sock.recv(size)
         except (TimeoutError, ssl.SSLWantReadError):
             return False
-        except ssl.SSLEOFError:
-            self.end = 'cut'
-            return False
-        except OSError:
-            self.end = 'rst'
+        except OSError as error:
+            cut = (isinstance(error, ssl.SSLEOFError) or
+                   getattr(error, 'reason', '') == 'UNEXPECTED_EOF_WHILE_READING')
+            self.end = 'cut' if cut else 'rst'
             return False
         if not data:
             self.end = 'fin'

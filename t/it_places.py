@@ -273,9 +273,9 @@ def test_children_recycled_under_attack(mpm):
 def test_children_that_serve_once():
     """A new child for each connection: none goes unprotected."""
     with Server('prefork', lines=['MaxConnectionsPerChild 1']) as server:
-        check_served(honest(server, 40, every=0), 38)
-        with crowd(server, 'head', rate=10, most=20):
-            check_served(honest(server, 10, every=0.2), 8)
+        check_served(honest(server, 24, every=0), 23)
+        with crowd(server, 'head', rate=4, most=8):
+            check_served(honest(server, 5, every=0.2), 4)
         server.wait_figure('Held', 0, 20)
         check('does not protect' not in server.error_log(), 'a child is not protected')
 
