@@ -41,6 +41,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <pthread.h>
@@ -106,7 +107,7 @@ static const char *const phase_names[PHASES] = {"handshake or head", "body", "ha
                                                 "tunnel"};
 
 /* A child process, as others know it. */
-#define DEAD ((pid_t)-1) /* or the negated pid of whoever gives its places back */
+#define DEAD INT_MIN /* or the negated pid of whoever gives its places back */
 struct child {
     _Atomic pid_t pid; /* 0: free; DEAD: gone, its places not yet given back */
     sem_t wake;
@@ -151,9 +152,10 @@ struct conn {
     _Atomic int holds;       /* a place */
     const char *_Atomic how; /* it came by it: for %{seven}n */
     _Atomic int fd;
-    _Atomic int learned;  /* t_M has been told of it */
-    _Atomic int requests; /* whose head is in, and that have not ended */
-    _Atomic int working;  /* of these, the server is at work for */
+    _Atomic int learned;       /* t_M has been told of it */
+    _Atomic int64_t worked_us; /* until then: how long the server was at work for it */
+    _Atomic int requests;      /* whose head is in, and that have not ended */
+    _Atomic int working;       /* of these, the server is at work for */
     _Atomic int phase;
     _Atomic int wrote;    /* part of an HTTP/1 response is out, and not all */
     _Atomic int deferred; /* lost its place while the server was at work for it */
@@ -251,14 +253,18 @@ static seven_entry *entry_of(const struct conn *conn)
     return &seven.table.entries[conn->entry];
 }
 
-/* The worker's side: the watcher may be at it, and never waits for us. The wait has an end all the
- * same: prefork's children end from a signal handler, which may have interrupted a pinned worker.
- */
-static void pin(seven_entry *entry)
+/* The worker's side: the watcher may be at it, and never waits for us. While the process ends the
+ * wait has an end, too: prefork's end from a signal handler, which may have interrupted a pinned
+ * worker. False: the entry, and what it stands for, must be left alone. */
+static bool pin(seven_entry *entry)
 {
-    for (int i = 0; !seven_pin(entry) && i < 100000; i++) {
+    for (int i = 0; !seven_pin(entry); i++) {
+        if (atomic_load(&seven.stop) && i > 10000) {
+            return false;
+        }
         sched_yield();
     }
+    return true;
 }
 
 static void enter_table(struct conn *conn)
@@ -270,10 +276,9 @@ static void enter_table(struct conn *conn)
 
 static void leave_table(struct conn *conn)
 {
-    if (conn->entry < 0) {
+    if (conn->entry < 0 || !pin(entry_of(conn))) {
         return;
     }
-    pin(entry_of(conn));
     seven_remove(entry_of(conn));
     conn->entry = -1;
     if (conn->own_fd) {
@@ -321,13 +326,18 @@ static void set_working(struct exchange *exchange, int working)
 {
     struct conn *conn = exchange->conn;
 
-    if (exchange->working != working) {
-        exchange->working = working;
-        atomic_fetch_add(&conn->working, working ? 1 : -1);
-        if (conn->holds && atomic_load(&seven.shared->tight) && !settle(conn, conn->ticket) &&
-            touches()) {
-            wake(seven.child); /* it may have been spared only while the server was at work */
-        }
+    if (exchange->working == working) {
+        return;
+    }
+    exchange->working = working;
+    if (!atomic_load_explicit(&conn->learned, memory_order_relaxed)) {
+        /* What t_M is to learn from is how long the client took, not the server. Signs add up. */
+        atomic_fetch_add(&conn->worked_us, working ? -(int64_t)clock_us() : (int64_t)clock_us());
+    }
+    atomic_fetch_add(&conn->working, working ? 1 : -1);
+    if (conn->holds && atomic_load(&seven.shared->tight) && !settle(conn, conn->ticket) &&
+        touches()) {
+        wake(seven.child); /* it may have been spared only while the server was at work */
     }
 }
 
@@ -382,8 +392,11 @@ static void keep_reserve(uint64_t now, int most)
 static void hold(struct conn *conn, uint64_t now)
 {
     uint32_t free = seven_free(seven.pool);
-
     conn->since_us = now;
+    atomic_store(&conn->leash_us, 0);
+    if (atomic_load(&conn->working) == 0) {
+        atomic_store(&conn->worked_us, 0);
+    }
     conn->holds = 1;
     seven_own(seven.pool, conn->ticket, seven.child);
     set_phase(conn, HEAD);
@@ -435,7 +448,8 @@ static void dismiss(struct conn *conn)
     char buffer[8192];
 
     conn->c->aborted = 1;
-    if (!ap_ssl_conn_is_ssl(conn->c)) {
+    if (!ap_ssl_conn_is_ssl(conn->c) && !conn->c->data_in_output_filters &&
+        strcmp(ap_get_protocol(conn->c), AP_PROTOCOL_HTTP1) == 0) {
         const char *answer = apr_psprintf(conn->c->pool,
                                           "HTTP/1.1 503 Service Unavailable\r\nRetry-After: %ld\r\n"
                                           "Connection: close\r\nContent-Length: 0\r\n\r\n",
@@ -542,13 +556,31 @@ static void cut(const struct conn *conn)
     shutdown(fd, SHUT_RDWR);
 }
 
-/* What is said of a victim, once it is no longer pinned. */
+/* What is said of a connection, once it is no longer pinned. */
 struct obituary {
+    const char *what; /* happened; NULL: nothing */
     char address[64];
     const char *doing;
     uint64_t held_us;
-    uint32_t place;
 };
+
+static void write_obituary(struct obituary *o, const char *what, const struct conn *conn,
+                           uint64_t since_us, uint64_t now)
+{
+    o->what = what;
+    apr_cpystrn(o->address, conn->address, sizeof(o->address));
+    o->doing = phase_names[atomic_load(&conn->phase)];
+    o->held_us = now > since_us ? now - since_us : 0;
+}
+
+static void publish_obituary(const struct obituary *o)
+{
+    if (o->what != NULL) {
+        ap_log_error(APLOG_MARK, APLOG_INFO, 0, seven.server,
+                     "%s %s after %" APR_UINT64_T_FMT " ms, in its %s", o->what, o->address,
+                     o->held_us / MS, o->doing);
+    }
+}
 
 /* Pinned: the connection lost its place. */
 static void evict(seven_entry *entry, seven_ticket ticket, uint64_t now, struct obituary *o)
@@ -557,13 +589,13 @@ static void evict(seven_entry *entry, seven_ticket ticket, uint64_t now, struct 
     uint64_t lost_us = seven_lost_us(seven.pool, ticket.slot);
 
     seven_entry_set(entry, NULL);
-    atomic_store(&conn->evicted, 1);
-    atomic_store(&conn->evicted_us, lost_us != 0 && !atomic_load(&conn->deferred) ? lost_us : now);
+    atomic_store(
+        &conn->evicted,
+        1); /* The time of the loss may not be noted yet: then there stands an earlier holder's. */
+    atomic_store(&conn->evicted_us,
+                 lost_us >= conn->since_us && !atomic_load(&conn->deferred) ? lost_us : now);
     atomic_fetch_add(&seven.shared->evicted, 1);
-    apr_cpystrn(o->address, conn->address, sizeof(o->address));
-    o->place = ticket.slot;
-    o->doing = phase_names[atomic_load(&conn->phase)];
-    o->held_us = now > conn->since_us ? now - conn->since_us : 0;
+    write_obituary(o, "evicted", conn, conn->since_us, now);
     cut(conn);
 }
 
@@ -579,7 +611,7 @@ struct long_tcp_info {
 };
 
 /* Pinned: what the client has acknowledged since the last look buys it time. */
-static void credit_writer(struct conn *conn, uint64_t now)
+static void credit_writer(struct conn *conn, const seven_ticket *ticket, uint64_t now)
 {
     struct long_tcp_info info;
     socklen_t size = sizeof(info);
@@ -595,9 +627,34 @@ static void credit_writer(struct conn *conn, uint64_t now)
         parked += to_time(acked);
         now += seven_pool_policy(seven.pool)->credit_us;
         atomic_store(&conn->parked_us, parked < now ? parked : now);
-    } else if (conn->holds && atomic_load(&conn->requests) > 0) {
-        seven_progress(seven.pool, conn->ticket, now, to_time(acked));
+    } else if (ticket != NULL && atomic_load(&conn->requests) > 0) {
+        seven_progress(seven.pool, *ticket, now, to_time(acked));
     }
+}
+
+/* Pinned: sees to the connection's place; returns when to look again. */
+static uint64_t attend_place(seven_entry *entry, seven_ticket ticket, uint64_t now,
+                             struct obituary *o)
+{
+    struct conn *conn = entry->thing;
+    seven_ticket still;
+
+    if (settle(conn, ticket) || !seven_entry_ticket(entry, &still) || still.slot != ticket.slot ||
+        still.serial != ticket.serial) {
+        return now + TICK_WATCH; /* it has its place, or has just given it back */
+    }
+    if (!touches()) {
+        seven_entry_set(entry, NULL);
+        write_obituary(o, "DetectOnly: would have evicted", conn, conn->since_us, now);
+        return now + TICK_WATCH;
+    }
+    if (atomic_load(&conn->working) > 0 && !atomic_load(&conn->wrote)) {
+        /* To cut off a client whose response a handler prepares would free nothing. */
+        atomic_store(&conn->deferred, 1);
+        return now + TICK_LEAD;
+    }
+    evict(entry, ticket, now, o);
+    return now + TICK_WATCH;
 }
 
 /* Pinned: does what must be done about the connection now; returns when to look again. */
@@ -605,27 +662,22 @@ static uint64_t attend(seven_entry *entry, int sample, uint64_t now, struct obit
 {
     struct conn *conn = entry->thing;
     uint64_t next = now + TICK_WATCH, leash = atomic_load(&conn->leash_us);
-    int spare = atomic_load(&conn->working) > 0 && !atomic_load(&conn->wrote);
     seven_ticket ticket;
+    bool holds = seven_entry_ticket(entry, &ticket);
 
     if (leash != 0 && leash <= now) {
         atomic_store(&conn->leash_us, 0);
+        write_obituary(o, "cut off", conn, leash - LEASH, now);
         cut(conn);
     } else if (leash != 0) {
         next = leash < next ? leash : next;
     }
-    if (seven_entry_ticket(entry, &ticket)) {
-        if (settle(conn, ticket)) {
-            /* it keeps its place */        } else if (touches() && !spare) {
-                evict(entry, ticket, now, o);
-            } else if (touches()) { /* To cut off a client whose response a handler prepares would
-                                       free nothing. */
-                atomic_store(&conn->deferred, 1);
-                next = now + TICK_LEAD;
-            }
+    if (holds) {
+        uint64_t again = attend_place(entry, ticket, now, o);
+        next = again < next ? again : next;
     }
     if (sample) {
-        credit_writer(conn, now);
+        credit_writer(conn, holds ? &ticket : NULL, now);
     }
     return next;
 }
@@ -633,7 +685,7 @@ static uint64_t attend(seven_entry *entry, int sample, uint64_t now, struct obit
 /* Looks at one connection; returns when it must be looked at again at the latest. */
 static uint64_t look_at(seven_entry *entry, int sample, uint64_t now)
 {
-    struct obituary o = {.doing = NULL};
+    struct obituary o = {.what = NULL};
     uint64_t next;
 
     if (!seven_pin(entry)) {
@@ -641,11 +693,7 @@ static uint64_t look_at(seven_entry *entry, int sample, uint64_t now)
     }
     next = attend(entry, sample, now, &o);
     seven_unpin(entry);
-    if (o.doing != NULL) {
-        ap_log_error(APLOG_MARK, APLOG_INFO, 0, seven.server,
-                     "evicted %s from place %u, held for %" APR_UINT64_T_FMT " ms, in its %s",
-                     o.address, o.place, o.held_us / MS, o.doing);
-    }
+    publish_obituary(&o);
     return next;
 }
 
@@ -677,7 +725,8 @@ static uint64_t look_at_all(uint64_t now, uint64_t *sampled)
 /* Lets go of the connection that the MPM has parked longest past t_M, progress considered. */
 static int shed_one(uint64_t now)
 {
-    int used = atomic_load(&seven.table.used), shed = 0;
+    int used = atomic_load(&seven.table.used);
+    struct obituary o = {.what = NULL};
     uint64_t oldest = now - seven_t_m(seven.pool);
     seven_entry *found = NULL;
 
@@ -702,12 +751,13 @@ static int shed_one(uint64_t now)
         if (atomic_load(&conn->parked_us) == oldest) { /* else another's by now, or at work */
             atomic_store(&conn->evicted, 1);
             atomic_fetch_add(&seven.shared->parked_shed, 1);
+            write_obituary(&o, "closed, parked,", conn, oldest, now);
             cut(conn);
-            shed = 1;
         }
         seven_unpin(found);
     }
-    return shed;
+    publish_obituary(&o);
+    return o.what != NULL;
 }
 
 /* ---- the leader: accept queues, reserve, episodes, sweeps -------------------------------- */
@@ -732,6 +782,7 @@ static uint32_t accept_queue(void)
 
 struct workers {
     uint32_t alive, ready;
+    uint32_t slots;  /* for children that the MPM has not started */
     uint32_t parked; /* connections that the MPM holds without a worker */
 };
 
@@ -739,7 +790,7 @@ struct workers {
  * stops for the sake of parked connections too. */
 static struct workers count_workers(void)
 {
-    struct workers w = {0, 0, 0};
+    struct workers w = {0, 0, 0, 0};
     int children = 0, threads = 0;
 
     ap_mpm_query(AP_MPMQ_HARD_LIMIT_DAEMONS, &children);
@@ -747,8 +798,8 @@ static struct workers count_workers(void)
     threads = threads > 0 ? threads : 1;
     for (int i = 0; i < children; i++) {
         const process_score *process = ap_get_scoreboard_process(i);
-
         if (process == NULL || process->pid == 0) {
+            w.slots++;
             continue;
         }
         w.parked += process->write_completion + process->keep_alive + process->wait_io;
@@ -817,7 +868,7 @@ static void relieve_queue(uint64_t now)
         return;
     }
     workers = count_workers();
-    if (workers.ready > 0 || workers.alive < seven.conf->workers) {
+    if (workers.ready > 0 || (workers.alive < seven.conf->workers && workers.slots > 0)) {
         return; /* somebody is about to, or the MPM has more children to start */
     }
     be_tense(now);
@@ -1003,6 +1054,24 @@ static void credit_reader(struct conn *conn, const apr_bucket_brigade *bb)
     }
 }
 
+static int is_whole_line(apr_bucket_brigade *bb)
+{
+    const char *data = NULL;
+    apr_size_t length = 0;
+
+    for (apr_bucket *b = APR_BRIGADE_LAST(bb); b != APR_BRIGADE_SENTINEL(bb);
+         b = APR_BUCKET_PREV(b)) {
+        if (APR_BUCKET_IS_EOS(b)) {
+            return 1;
+        }
+        if (!APR_BUCKET_IS_METADATA(b) && b->length > 0) {
+            return apr_bucket_read(b, &data, &length, APR_NONBLOCK_READ) == APR_SUCCESS &&
+                   length > 0 && data[length - 1] == '\n';
+        }
+    }
+    return 0;
+}
+
 static apr_status_t seven_in(ap_filter_t *f, apr_bucket_brigade *bb, ap_input_mode_t mode,
                              apr_read_type_e block, apr_off_t bytes)
 {
@@ -1011,11 +1080,10 @@ static apr_status_t seven_in(ap_filter_t *f, apr_bucket_brigade *bb, ap_input_mo
     int was = (idle || block == APR_BLOCK_READ) && end_work(exchange, idle ? HEAD : BODY);
     apr_status_t rv = ap_get_brigade(f->next, bb, mode, block, bytes);
     int nothing = rv != APR_SUCCESS || APR_BRIGADE_EMPTY(bb);
-
     if (mode == AP_MODE_GETLINE && block == APR_NONBLOCK_READ) {
-        /* mod_reqtimeout reads lines so, and waits for the client by itself. */
-        was = !nothing;
-        if (nothing) {
+        /* mod_reqtimeout reads lines so, and waits for the rest of one by itself. */
+        was = !nothing && is_whole_line(bb);
+        if (!was) {
             end_work(exchange, idle ? HEAD : BODY);
         }
     }
@@ -1064,9 +1132,12 @@ static apr_status_t seven_out(ap_filter_t *f, apr_bucket_brigade *bb)
     apr_status_t rv;
 
     if (exchange->r != NULL && f->c->master == NULL) {
-        atomic_store_explicit(&exchange->conn->wrote, !is_tunnel(exchange), memory_order_relaxed);
+        atomic_store_explicit(&exchange->conn->wrote,
+                              !is_tunnel(exchange) && !ap_is_HTTP_INFO(exchange->r->status),
+                              memory_order_relaxed);
     }
-    if (exchange->working && (last || is_tunnel(exchange) || may_block(f->c, bb))) {
+    /* Into HTTP/2's secondary connections one writes until the client has taken enough. */
+    if (exchange->working && (f->c->master != NULL || is_tunnel(exchange) || may_block(f->c, bb))) {
         was = end_work(exchange, RESPONSE) && !last;
     }
     rv = ap_pass_brigade(f->next, bb);
@@ -1197,39 +1268,61 @@ static int seven_pre_close_connection(conn_rec *c)
     if (conn->own_fd || !touches()) {
         return DECLINED;
     }
+    if (!conn->holds && !conn->refused && !conn->exempt && c->data_in_output_filters) {
+        /* Its time was up while it was parked; now it holds a worker, but no place. */
+        atomic_store(&conn->leash_us, clock_us() + LEASH);
+        wake(seven.child);
+    }
     fd = fcntl(atomic_load(&conn->fd), F_DUPFD_CLOEXEC, 0);
     if (fd < 0) {
         leave_table(conn);
         return DECLINED;
     }
-    pin(entry_of(conn));
+    if (!pin(entry_of(conn))) {
+        close(fd);
+        return DECLINED;
+    }
     atomic_store(&conn->fd, fd);
     conn->own_fd = 1;
     seven_unpin(entry_of(conn));
     return DECLINED;
 }
 
-static void learn(struct conn *conn)
+/* Of a client's first request that came to a good end. The age that counts knows of bytes that
+ * paid, and our own watch of the time that the server took: what the client took is under both. */
+static void learn(struct conn *conn, const request_rec *r)
 {
-    uint64_t now = clock_us();
+    uint64_t now = clock_us(), age;
+    int64_t waited;
 
-    if (conn->holds && !atomic_load(&conn->evicted) && !atomic_exchange(&conn->learned, 1)) {
-        seven_learn(seven.pool, seven_age(seven.pool, conn->ticket, now), now);
-    }
+    if (!conn->holds || conn->c->aborted || r->status >= HTTP_BAD_REQUEST ||
+        atomic_load(&conn->evicted) || !seven_holds(seven.pool, conn->ticket) ||
+        atomic_exchange(&conn->learned, 1)) {
+        return;
+    } /* Of work that goes on, only the beginning has been added up. */
+    waited = (int64_t)(now - conn->since_us) - atomic_load(&conn->worked_us) -
+             atomic_load(&conn->working) * (int64_t)now;
+    waited = waited > 0 ? waited : 0;
+    age = seven_age(seven.pool, conn->ticket, now);
+    seven_learn(seven.pool, (uint64_t)waited < age ? (uint64_t)waited : age, now);
 }
 
 /* The response has left, or will not. */
 static apr_status_t request_ends(void *data)
 {
-    struct exchange *exchange = data;
+    const request_rec *r = data;
+    struct exchange *exchange = ap_get_module_config(r->connection->conn_config, &seven_module);
 
-    exchange->r = NULL;
+    learn(exchange->conn, r);
     atomic_fetch_sub(&exchange->conn->requests, 1);
+    if (exchange->r != r) {
+        return APR_SUCCESS; /* pipelined: the next has begun */
+    }
+    exchange->r = NULL;
+    atomic_store_explicit(&exchange->conn->wrote, 0, memory_order_relaxed);
     if (exchange != &exchange->conn->exchange) {
         set_working(exchange, 0);
     } /* else the worker works on, until it waits for its client, closes, or leaves */
-    atomic_store_explicit(&exchange->conn->wrote, 0, memory_order_relaxed);
-    learn(exchange->conn);
     return APR_SUCCESS;
 }
 
@@ -1246,7 +1339,7 @@ static int seven_post_read_request(request_rec *r)
     atomic_fetch_add(&exchange->conn->requests, 1);
     set_phase(exchange->conn, HANDLER);
     set_working(exchange, 1);
-    apr_pool_cleanup_register(r->pool, exchange, request_ends, apr_pool_cleanup_null);
+    apr_pool_cleanup_register(r->pool, r, request_ends, apr_pool_cleanup_null);
     if (exchange->conn->refused) {
         apr_table_setn(r->err_headers_out, "Retry-After",
                        apr_ltoa(r->pool, seven.conf->retry_after));

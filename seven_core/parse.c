@@ -76,7 +76,7 @@ bool seven_parse_time(const char *text, uint64_t *us)
     static const struct {
         const char *name;
         uint64_t us;
-    } units[] = {{"us", 1}, {"ms", 1000}, {"s", 1000000}, {"min", 60000000}, {"h", 3600000000}};
+    } units[] = {{"ms", 1000}, {"s", 1000000}, {"min", 60000000}, {"h", 3600000000}};
     const char *rest;
     long n;
 

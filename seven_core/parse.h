@@ -14,7 +14,7 @@ bool seven_parse_number(const char *text, long low, long high, long *value);
 /** A whole number from low to high, or a percentage from low to 100 with its sign. */
 bool seven_parse_amount(const char *text, long low, long high, long *value, bool *percent);
 
-/** A time with its unit, us, ms, s, min or h: from 1 ms to SEVEN_MAX_TIME_US. */
+/** A time with its unit, ms, s, min or h: from 1 ms to SEVEN_MAX_TIME_US. */
 bool seven_parse_time(const char *text, uint64_t *us);
 
 /** uniform, roulette or tournament, in any case. */

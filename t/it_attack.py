@@ -218,6 +218,25 @@ def test_busy_beside_mod_reqtimeout(mpm):
         server.wait_figure('Held', 0)
 
 
+@cases(*MPMS)
+def test_stalled_chunk_beside_mod_reqtimeout(mpm):
+    """Half a chunk-size line is a client that keeps its worker waiting, not a busy handler."""
+    with Server(mpm, modules=['reqtimeout', 'cgid'],
+                lines=['RequestReadTimeout header=20-40,minrate=500 body=60',
+                       'SevenReserve 0']) as server:
+        victims = []
+        for start in (b'', b'1', b'5\r\nab'):
+            victim = clients.Client(server.port)
+            victim.send(clients.request('/cgi-bin/sleep.sh?0', 'POST',
+                                        headers='Transfer-Encoding: chunked\r\n') + start)
+            victims.append(victim)
+        server.wait_figure('HeldBody', 3)
+        server.wait_figure('Overdue', 3)
+        for victim in victims:
+            victim.close()
+        server.wait_figure('Held', 0)
+
+
 def test_behind_mod_remoteip():
     """Whoever a proxy names is not who connects: exempt is the connection's address."""
     with Server(modules=['remoteip'],
