@@ -124,4 +124,4 @@ format:
 bench: packages-bench
 	@$(MAKE) -s build $(B)/webbots $(B)/admit
 	$(B)/admit
-	$(PYTHON) bench/http.py
+	$(PYTHON) bench/http.py all

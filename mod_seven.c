@@ -17,6 +17,9 @@
  *
  * What children share (struct shared) lives in anonymous shared memory and outlives restarts, so
  * that the children of an old generation still count. It holds no pointers.
+ *
+ * The file is long since all that touches httpd or the operating system stands here; what does not
+ * is in seven_core.
  */
 #include "apr_lib.h"
 #include "apr_optional.h"
