@@ -371,6 +371,7 @@ static bool from_class(seven_pool *pool, seven_rng *rng, uint64_t class, uint32_
 
 bool draw_overdue(seven_pool *pool, seven_rng *rng, int64_t now, uint32_t *slot, uint64_t *word)
 {
+    freshen(pool);
     for (int i = 0; i < MAX_REJECTIONS; i++) {
         uint64_t class = root_load(pool, BY_AGE);
 
@@ -659,6 +660,7 @@ bool draw_victim(seven_pool *pool, seven_rng *rng, int64_t now, uint32_t *slot, 
 {
     bool found = false;
 
+    freshen(pool);
     if (droppable_part(root_load(pool, BY_COUNT)) == 0 &&
         by_lot(pool, rng, now, busy, NULL, slot, word)) {
         return true;

@@ -30,12 +30,16 @@ enum summary {
 #define AGE_SHIFT (64 - START_BITS)
 #define TIES_MASK ((UINT64_C(1) << AGE_SHIFT) - 1)
 
+/* Of all trees but BY_COUNT. */
+enum freshness { FRESH, STALE, UNDER_REPAIR };
+
 struct seven_pool {
     seven_policy policy;
     uint32_t levels;             /* of nodes above the places; the last has one node */
     uint32_t width[MAX_LEVELS];  /* nodes in each level, lowest first */
     uint32_t offset[MAX_LEVELS]; /* of each level in a tree */
     uint32_t nodes;              /* in one tree */
+    _Atomic int freshness;       /* of the trees that draws need; changes seldom */
     /* Changed by all; each on a line of its own, apart from what only is read. */
     _Alignas(64) _Atomic uint64_t gate;    /* round (40 bits) | PMod (24 bits) */
     _Alignas(64) _Atomic uint64_t learned; /* see learn.c */
@@ -118,6 +122,9 @@ static inline uint64_t count_of(uint64_t count, enum seven_state state)
 
 /* Brings all summaries above a place up to date, also where only a higher one is wrong. */
 void summarise(seven_pool *pool, uint32_t slot);
+
+/* Before a draw: works out anew the summaries that were not kept up to date. */
+void freshen(seven_pool *pool);
 
 /* Sums of weights are floating: exponent (43 bits, biased) | mantissa (21 bits). */
 uint64_t weigh(const seven_pool *pool, int64_t start);

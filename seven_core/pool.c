@@ -17,6 +17,9 @@
  * children works it out again, and so does seven_repair(). No decision rests on a summary alone:
  * it ends in a compare-and-swap on the place itself. (The idea of summaries that any thread can
  * refresh is Jayanti's f-arrays, 2002.)
+ *
+ * While many places are free nobody is drawn, and only free places are counted: the other trees are
+ * left as they are and said to be stale, and the next draw works them out anew.
  */
 #include <math.h>
 #include <string.h>
@@ -29,6 +32,8 @@
 
 /* Races a decision may lose before the newcomer is refused. Each is lost to somebody who won. */
 #define MAX_ATTEMPTS 1000
+
+#define LARGE 4 /* levels of a pool that no cache holds: over 16^3 places */
 
 /* ---- layout ----------------------------------------------------------------------------- */
 
@@ -168,6 +173,34 @@ void seven_repair(seven_pool *pool)
     }
 }
 
+/* Whether so many places are free that a draw is not to be expected. */
+static bool roomy(const seven_pool *pool)
+{
+    return seven_free(pool) > pool->policy.places / 4;
+}
+
+/* A change of a place that the trees for draws were not told of. A tree that is being repaired may
+ * have been read before the change: then it has to be repaired again. */
+static void leave_stale(seven_pool *pool)
+{
+    if (atomic_load(&pool->freshness) != STALE) {
+        atomic_store(&pool->freshness, STALE);
+    }
+}
+
+/* Several may do this at once, each for itself; whoever changes a place meanwhile says STALE, and
+ * the exchange at the end is lost to that. */
+void freshen(seven_pool *pool)
+{
+    int seen = UNDER_REPAIR;
+
+    if (atomic_load(&pool->freshness) != FRESH) {
+        atomic_store(&pool->freshness, UNDER_REPAIR);
+        seven_repair(pool);
+        atomic_compare_exchange_strong(&pool->freshness, &seen, FRESH);
+    }
+}
+
 /* ---- P1 --------------------------------------------------------------------------------- */
 
 /* Counts a newcomer that found the places taken; returns PMod before it. A lost race means another
@@ -211,6 +244,9 @@ static void touch(const seven_pool *pool, uint32_t slot)
 {
     uint32_t first = slot - slot % FANOUT, half = first + FANOUT / 2;
 
+    if (pool->levels < LARGE) {
+        return;
+    }
     place_load(pool, first);
     place_load(pool, half < pool->policy.places ? half : first);
     node_load(pool, BY_AGE, 0, slot / FANOUT);
@@ -223,7 +259,14 @@ static bool swap(seven_pool *pool, uint32_t slot, uint64_t old, uint64_t new)
     if (!atomic_compare_exchange_strong(&pool->words[slot], &old, new)) {
         return false;
     }
-    for (unsigned kind = 0; kind < SUMMARIES; kind++) {
+    if (contribution(pool, BY_COUNT, old) != contribution(pool, BY_COUNT, new)) {
+        refresh_above(pool, BY_COUNT, slot, false);
+    }
+    if (roomy(pool)) {
+        leave_stale(pool);
+        return true;
+    }
+    for (unsigned kind = BY_COUNT + 1; kind < SUMMARIES; kind++) {
         if (in_use(pool, kind) && contribution(pool, kind, old) != contribution(pool, kind, new)) {
             refresh_above(pool, kind, slot, false);
         }
@@ -276,6 +319,17 @@ enum seven_verdict seven_admit(seven_pool *pool, seven_rng *rng, uint64_t now_us
     }
     atomic_fetch_add_explicit(&pool->refused, 1, memory_order_relaxed);
     return SEVEN_REFUSED;
+}
+
+bool seven_readmit(seven_pool *pool, uint64_t now_us, seven_ticket *ticket)
+{
+    uint64_t word = place_load(pool, ticket->slot);
+
+    if (word_state(word) != SEVEN_FREE || !take(pool, ticket->slot, word, ticks(now_us), ticket)) {
+        return false;
+    }
+    atomic_fetch_add_explicit(&pool->admitted, 1, memory_order_relaxed);
+    return true;
 }
 
 /* The place's word while the ticket's holder has it. */
@@ -392,14 +446,13 @@ bool seven_relieve(seven_pool *pool, seven_rng *rng, uint64_t now_us, enum seven
 
     for (int i = 0; i < MAX_ATTEMPTS; i++) {
         if (!draw_overdue(pool, rng, ticks(now_us), &slot, &word)) {
-            if (relief == SEVEN_OVERDUE_ONLY || (!passed && !let_in(pool, rng, now_us))) {
+            /* Only with somebody to relieve is it a newcomer's turn that is spent. */
+            if (relief == SEVEN_OVERDUE_ONLY ||
+                !draw_victim(pool, rng, ticks(now_us), &slot, &word) ||
+                word_state(word) == SEVEN_BUSY || (!passed && !let_in(pool, rng, now_us))) {
                 return false;
             }
             passed = true;
-            if (!draw_victim(pool, rng, ticks(now_us), &slot, &word) ||
-                word_state(word) == SEVEN_BUSY) {
-                return false;
-            }
         }
         /* A lost race means the holder left, moved on or was replaced: look again. */
         if (swap(pool, slot, word, word_make(word_serial(word), SEVEN_FREE, 0))) {

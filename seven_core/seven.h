@@ -129,6 +129,13 @@ const seven_policy *seven_pool_policy(const seven_pool *pool);
 enum seven_verdict seven_admit(seven_pool *pool, seven_rng *rng, uint64_t now_us,
                                seven_ticket *ticket);
 
+/**
+ * Takes the place of a former ticket again, if it is free: then the ticket is a new one, and the
+ * verdict SEVEN_ADMITTED. Quicker than to ask for any place, since what it touches was touched
+ * before. Only ticket->slot matters; false changes nothing.
+ */
+bool seven_readmit(seven_pool *pool, uint64_t now_us, seven_ticket *ticket);
+
 /** Service begins: WAITING becomes SERVED, and the age that counts starts at now. */
 bool seven_serve(seven_pool *pool, seven_ticket ticket, uint64_t now_us);
 

@@ -208,6 +208,34 @@ START_TEST(a_holder_that_left_has_no_effect)
 }
 END_TEST
 
+START_TEST(a_former_holder_may_have_its_place_again)
+{
+    seven_policy policy = policy_of(20, SEVEN_TOURNAMENT);
+    seven_pool *pool = pool_make(&policy);
+    seven_ticket first, again, other;
+    seven_tally tally;
+    seven_rng rng;
+
+    seven_seed(&rng, 1);
+    ck_assert_int_eq(seven_admit(pool, &rng, T0, &first), SEVEN_ADMITTED);
+    again = first;
+    ck_assert(!seven_readmit(pool, T0, &again)); /* it is held */
+    ck_assert(again.slot == first.slot && again.serial == first.serial);
+    ck_assert(seven_leave(pool, first));
+    ck_assert(seven_readmit(pool, T0 + S, &again));
+    ck_assert_uint_eq(again.slot, first.slot);
+    ck_assert(seven_holds(pool, again) && !seven_holds(pool, first));
+    ck_assert(!seven_leave(pool, first));
+    other = first;
+    ck_assert(!seven_readmit(pool, T0 + S, &other)); /* a stale ticket takes nothing from anybody */
+    ck_assert_uint_le(2 * S - seven_age(pool, again, T0 + 3 * S), SEVEN_TICK_US);
+    seven_count(pool, &tally);
+    ck_assert_uint_eq(tally.admitted, 2);
+    ck_assert_uint_eq(seven_free(pool), 19);
+    free(pool);
+}
+END_TEST
+
 START_TEST(serials_wrap)
 {
     seven_policy policy = policy_of(1, SEVEN_UNIFORM);
@@ -513,6 +541,7 @@ START_TEST(relief_never_takes_from_the_busy)
     for (uint64_t i = 0; i < 200; i++) {
         ck_assert(!seven_relieve(pool, &rng, T0 + i * S, SEVEN_OVERDUE_ONLY, &lost));
         ck_assert(!seven_relieve(pool, &rng, T0 + i * S, SEVEN_BY_LAW, &lost));
+        ck_assert_uint_eq(seven_pmod(pool, T0 + i * S), 0); /* nobody's turn was spent */
     }
     ck_assert(seven_resume(pool, tickets[5], T0 + 200 * S));
     ck_assert(seven_relieve(pool, &rng, T0 + 200 * S, SEVEN_BY_LAW, &lost));
@@ -532,6 +561,7 @@ START_TEST(relief_of_an_empty_pool_is_none)
     for (uint64_t i = 0; i < 50; i++) {
         ck_assert(!seven_relieve(pool, &rng, T0 + i * S, SEVEN_OVERDUE_ONLY, &lost));
         ck_assert(!seven_relieve(pool, &rng, T0 + i * S, SEVEN_BY_LAW, &lost));
+        ck_assert_uint_eq(seven_pmod(pool, T0 + i * S), 0); /* nobody's turn was spent */
     }
     ck_assert_uint_eq(seven_free(pool), 5);
     free(pool);
@@ -574,7 +604,7 @@ static void use_ticket(player *p, uint64_t what)
 /* One call; returns what came of it, for replays. */
 static uint64_t play(player *p)
 {
-    uint64_t what = seven_below(&p->rng, 12), verdict;
+    uint64_t what = seven_below(&p->rng, 13), verdict;
     seven_ticket t = {0};
 
     p->now += seven_below(&p->rng, 20000);
@@ -591,7 +621,15 @@ static uint64_t play(player *p)
         seven_learn(p->pool, seven_below(&p->rng, 3 * S), p->now);
         return seven_t_m(p->pool);
     }
-    verdict = seven_admit(p->pool, &p->rng, p->now, &t);
+    if (what == 8 && p->given > 0) {
+        t = p->tickets[seven_below(&p->rng, p->given < p->room ? p->given : p->room)];
+        if (!seven_readmit(p->pool, p->now, &t)) {
+            return t.serial;
+        }
+        verdict = SEVEN_ADMITTED;
+    } else {
+        verdict = seven_admit(p->pool, &p->rng, p->now, &t);
+    }
     if (verdict != SEVEN_REFUSED) {
         p->tickets[p->given++ % p->room] = t;
     }
@@ -614,24 +652,34 @@ static void player_end(player *p)
     free(p->pool);
 }
 
-/* True if every summary is what it is when worked out anew. */
+static seven_pool *copy_of(const seven_pool *pool)
+{
+    size_t size = seven_size(seven_pool_policy(pool));
+
+    return memcpy(aligned_alloc(64, size), (const void *)pool, size);
+}
+
+/* True if every summary is what it is when worked out anew: free places always, others once a draw
+ * is about to look. */
 static bool exact(const seven_pool *pool)
 {
     const seven_policy *policy = seven_pool_policy(pool);
-    size_t size = seven_size(policy), trees = SUMMARIES * pool->nodes * sizeof(uint64_t);
-    seven_pool *copy = aligned_alloc(64, size);
+    size_t tree = pool->nodes * sizeof(uint64_t), trees = SUMMARIES * tree;
+    seven_pool *anew = copy_of(pool), *drawn = copy_of(pool);
     bool same;
 
-    memcpy((void *)copy, (const void *)pool, size);
-    memset((void *)&copy->words[policy->places], 0xaa, trees);
-    for (unsigned kind = 0; kind < SUMMARIES; kind++) {
-        if (kind == BY_WEIGHT && policy->strategy != SEVEN_ROULETTE) {
-            memset((void *)node_at(copy, kind, 0, 0), 0, pool->nodes * sizeof(uint64_t));
-        }
+    memset((void *)&anew->words[policy->places], 0xaa, trees);
+    if (policy->strategy != SEVEN_ROULETTE) {
+        memset((void *)node_at(anew, BY_WEIGHT, 0, 0), 0, tree);
     }
-    seven_repair(copy);
-    same = memcmp((const void *)copy, (const void *)pool, size) == 0;
-    free(copy);
+    seven_repair(anew);
+    atomic_store(&anew->freshness, FRESH);
+    freshen(drawn);
+    same = memcmp((const void *)node_at(anew, BY_COUNT, 0, 0),
+                  (const void *)&pool->words[policy->places], tree) == 0 &&
+           memcmp((const void *)anew, (const void *)drawn, seven_size(policy)) == 0;
+    free(anew);
+    free(drawn);
     return same;
 }
 
@@ -660,6 +708,49 @@ START_TEST(summaries_stay_exact)
     }
     ck_assert(exact(p.pool));
     player_end(&p);
+}
+END_TEST
+
+/* While many places are free the trees for draws are left as they are, and that is noted; a draw
+ * brings them up to date, unless a place changes meanwhile. */
+START_TEST(summaries_are_left_while_many_places_are_free)
+{
+    enum { K = 40 };
+    seven_policy policy = policy_of(K, (enum seven_strategy)_i);
+    seven_pool *pool = pool_make(&policy);
+    seven_ticket tickets[K], loser;
+    seven_rng rng;
+
+    seven_seed(&rng, 3);
+    for (uint32_t i = 0; i < K; i++) {
+        seven_admit(pool, &rng, T0 + i * S, &tickets[i]);
+        seven_serve(pool, tickets[i], T0 + i * S);
+        ck_assert_int_eq(atomic_load(&pool->freshness), STALE);
+        ck_assert(exact(pool));
+    }
+    ck_assert(seven_relieve(pool, &rng, T0 + 500 * S, SEVEN_OVERDUE_ONLY, &loser));
+    ck_assert_uint_eq(loser.slot, tickets[0].slot);
+    ck_assert_int_eq(atomic_load(&pool->freshness), FRESH);
+
+    /* Few are free: they are kept up to date. */
+    ck_assert(seven_leave(pool, tickets[1]));
+    ck_assert_int_eq(atomic_load(&pool->freshness), FRESH);
+    ck_assert(exact(pool));
+    ck_assert(seven_relieve(pool, &rng, T0 + 500 * S, SEVEN_OVERDUE_ONLY, &loser));
+    ck_assert_uint_eq(loser.slot, tickets[2].slot);
+
+    for (uint32_t i = 3; i < 20; i++) {
+        seven_leave(pool, tickets[i]);
+    }
+    ck_assert_int_eq(atomic_load(&pool->freshness), STALE);
+    ck_assert(seven_relieve(pool, &rng, T0 + 500 * S, SEVEN_OVERDUE_ONLY, &loser));
+    ck_assert_uint_eq(loser.slot, tickets[20].slot);
+    ck_assert_int_eq(atomic_load(&pool->freshness), STALE); /* by the loser's own leaving */
+
+    atomic_store(&pool->freshness, UNDER_REPAIR); /* by another, which has read this place */
+    ck_assert(seven_leave(pool, tickets[21]));
+    ck_assert_int_eq(atomic_load(&pool->freshness), STALE);
+    free(pool);
 }
 END_TEST
 
@@ -819,6 +910,7 @@ int main(void)
     tcase_add_test(p1, pmod_stops_at_its_limit);
     tcase_add_test(ticket, a_replaced_holder_has_no_effect);
     tcase_add_test(ticket, a_holder_that_left_has_no_effect);
+    tcase_add_test(ticket, a_former_holder_may_have_its_place_again);
     tcase_add_test(ticket, serials_wrap);
     tcase_add_loop_test(ticket, a_newcomer_is_admitted_as_the_policy_says, 0, 2);
     tcase_add_test(ticket, states_change_as_drawn);
@@ -834,6 +926,7 @@ int main(void)
     tcase_add_loop_test(relief, relief_never_takes_from_the_busy, 0, 3);
     tcase_add_loop_test(relief, relief_of_an_empty_pool_is_none, 0, 3);
     tcase_add_loop_test(calls, summaries_stay_exact, 0, 3 * SHAPES);
+    tcase_add_loop_test(calls, summaries_are_left_while_many_places_are_free, 0, 3);
     tcase_add_loop_test(calls, counts_add_up, 0, 3);
     tcase_add_loop_test(calls, equal_seeds_and_calls_replay, 0, 6);
     tcase_add_loop_test(calls, every_place_is_given_once_and_comes_back, 0, SHAPES);
