@@ -47,6 +47,7 @@
 #include <limits.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <semaphore.h>
@@ -161,6 +162,7 @@ struct conn {
     _Atomic int working;       /* of these, the server is at work for */
     _Atomic int phase;
     _Atomic int wrote;    /* part of an HTTP/1 response is out, and not all */
+    _Atomic int whole;    /* then: the worker has passed on the last of it */
     _Atomic int deferred; /* lost its place while the server was at work for it */
     _Atomic int evicted;
     _Atomic uint64_t evicted_us;
@@ -275,6 +277,9 @@ static void enter_table(struct conn *conn)
     static _Thread_local int hint;
 
     conn->entry = seven_enter(&seven.table, conn, &hint);
+    /* The place to try first. A thread has much the same entries all the time; what belongs to
+     * places that far apart is not on one line of a cache. */
+    conn->ticket.slot = (uint32_t)conn->entry * 17 % seven.conf->places;
 }
 
 static void leave_table(struct conn *conn)
@@ -396,7 +401,7 @@ static void hold(struct conn *conn, uint64_t now)
 {
     uint32_t free = seven_free(seven.pool);
     conn->since_us = now;
-    atomic_store(&conn->leash_us, 0);
+    atomic_store_explicit(&conn->leash_us, 0, memory_order_relaxed);
     if (atomic_load(&conn->working) == 0) {
         atomic_store(&conn->worked_us, 0);
     }
@@ -534,9 +539,11 @@ static void ask(struct conn *conn)
         atomic_fetch_add(&seven.shared->child[seven.child].exempt, 1);
         return;
     }
-    atomic_store(&conn->evicted_us, 0);
-    atomic_store(&conn->deferred, 0);
-    verdict = seven_admit(seven.pool, generator(), now, &conn->ticket);
+    atomic_store_explicit(&conn->evicted_us, 0, memory_order_relaxed);
+    atomic_store_explicit(&conn->deferred, 0, memory_order_relaxed);
+    verdict = seven_readmit(seven.pool, now, &conn->ticket)
+                  ? SEVEN_ADMITTED
+                  : seven_admit(seven.pool, generator(), now, &conn->ticket);
     if (verdict == SEVEN_REFUSED) {
         refuse(conn, now);
     } else {
@@ -635,6 +642,16 @@ static void credit_writer(struct conn *conn, const seven_ticket *ticket, uint64_
     }
 }
 
+/* A worker with the last of a response in its hands, and a client that takes it: it is as good as
+ * done, and the client may know that already. */
+static int is_about_to_end(const struct conn *conn)
+{
+    struct pollfd out = {.fd = atomic_load(&conn->fd), .events = POLLOUT};
+
+    return atomic_load(&conn->wrote) && atomic_load(&conn->whole) && poll(&out, 1, 0) == 1 &&
+           out.revents == POLLOUT;
+}
+
 /* Pinned: sees to the connection's place; returns when to look again. */
 static uint64_t attend_place(seven_entry *entry, seven_ticket ticket, uint64_t now,
                              struct obituary *o)
@@ -655,6 +672,9 @@ static uint64_t attend_place(seven_entry *entry, seven_ticket ticket, uint64_t n
         /* To cut off a client whose response a handler prepares would free nothing. */
         atomic_store(&conn->deferred, 1);
         return now + TICK_LEAD;
+    }
+    if (is_about_to_end(conn)) {
+        return now + MS;
     }
     evict(entry, ticket, now, o);
     return now + TICK_WATCH;
@@ -810,7 +830,8 @@ static struct workers count_workers(void)
             int status = ap_get_scoreboard_worker_from_indexes(i, j)->status;
 
             w.alive += status != SERVER_DEAD;
-            w.ready += status == SERVER_READY && !process->quiescing && !process->not_accepting;
+            w.ready += (status == SERVER_READY || status == SERVER_STARTING) &&
+                       !process->quiescing && !process->not_accepting;
         }
     }
     return w;
@@ -1115,12 +1136,10 @@ static int may_block(const conn_rec *c, const apr_bucket_brigade *bb)
     return sum > SMALL_WRITE;
 }
 
-/* HTTP/2's secondary connection has done its work once its end of request passes; the request
- * itself lives on until the client has taken its response. */
-static int is_last(const conn_rec *c, const apr_bucket_brigade *bb)
+static int is_last(const apr_bucket_brigade *bb)
 {
-    for (const apr_bucket *b = APR_BRIGADE_FIRST(bb);
-         c->master != NULL && b != APR_BRIGADE_SENTINEL(bb); b = APR_BUCKET_NEXT(b)) {
+    for (const apr_bucket *b = APR_BRIGADE_FIRST(bb); b != APR_BRIGADE_SENTINEL(bb);
+         b = APR_BUCKET_NEXT(b)) {
         if (AP_BUCKET_IS_EOR(b)) {
             return 1;
         }
@@ -1131,17 +1150,19 @@ static int is_last(const conn_rec *c, const apr_bucket_brigade *bb)
 static apr_status_t seven_out(ap_filter_t *f, apr_bucket_brigade *bb)
 {
     struct exchange *exchange = f->ctx;
-    int last = exchange->working && is_last(f->c, bb), was = 0;
+    int last = exchange->r != NULL && is_last(bb), was = 0;
     apr_status_t rv;
 
     if (exchange->r != NULL && f->c->master == NULL) {
+        atomic_store_explicit(&exchange->conn->whole, last, memory_order_relaxed);
         atomic_store_explicit(&exchange->conn->wrote,
                               !is_tunnel(exchange) && !ap_is_HTTP_INFO(exchange->r->status),
-                              memory_order_relaxed);
+                              memory_order_release);
     }
     /* Into HTTP/2's secondary connections one writes until the client has taken enough. */
     if (exchange->working && (f->c->master != NULL || is_tunnel(exchange) || may_block(f->c, bb))) {
-        was = end_work(exchange, RESPONSE) && !last;
+        /* HTTP/2's has done its work with the last; its request lives on until that is taken. */
+        was = end_work(exchange, RESPONSE) && !(last && f->c->master != NULL);
     }
     rv = ap_pass_brigade(f->next, bb);
     begin_work(exchange, was);
@@ -1243,7 +1264,7 @@ static void seven_suspend_connection(conn_rec *c, request_rec *r)
     if (is_lingering(c)) {
         leave_table(conn); /* the MPM may close the socket whenever it likes */
     } else {
-        atomic_store(&conn->parked_us, clock_us());
+        atomic_store_explicit(&conn->parked_us, clock_us(), memory_order_release);
     }
 }
 
@@ -1253,7 +1274,7 @@ static void seven_resume_connection(conn_rec *c, request_rec *r)
 
     (void)r;
     if (conn != NULL) {
-        atomic_store(&conn->parked_us, 0);
+        atomic_store_explicit(&conn->parked_us, 0, memory_order_relaxed);
     }
 }
 
@@ -1295,14 +1316,15 @@ static int seven_pre_close_connection(conn_rec *c)
  * paid, and our own watch of the time that the server took: what the client took is under both. */
 static void learn(struct conn *conn, const request_rec *r)
 {
-    uint64_t now = clock_us(), age;
+    uint64_t now, age;
     int64_t waited;
 
-    if (!conn->holds || conn->c->aborted || r->status >= HTTP_BAD_REQUEST ||
-        atomic_load(&conn->evicted) || !seven_holds(seven.pool, conn->ticket) ||
-        atomic_exchange(&conn->learned, 1)) {
+    if (atomic_load_explicit(&conn->learned, memory_order_relaxed) || !conn->holds ||
+        conn->c->aborted || r->status >= HTTP_BAD_REQUEST || atomic_load(&conn->evicted) ||
+        !seven_holds(seven.pool, conn->ticket) || atomic_exchange(&conn->learned, 1)) {
         return;
     } /* Of work that goes on, only the beginning has been added up. */
+    now = clock_us();
     waited = (int64_t)(now - conn->since_us) - atomic_load(&conn->worked_us) -
              atomic_load(&conn->working) * (int64_t)now;
     waited = waited > 0 ? waited : 0;
@@ -1337,7 +1359,6 @@ static int seven_post_read_request(request_rec *r)
     if (exchange == NULL || r->main != NULL || r->prev != NULL) {
         return DECLINED;
     }
-    apr_table_setn(r->notes, "seven", exchange->conn->how);
     exchange->r = r;
     atomic_fetch_add(&exchange->conn->requests, 1);
     set_phase(exchange->conn, HANDLER);
