@@ -6,7 +6,7 @@ import time
 from t import clients
 from t.it_common import MPMS, Server, cases, check
 
-ONE_PLACE = ['SevenServerLimit 1', 'SevenReserve 0', 'SevenRound 60s']
+ONE_PLACE = ['SevenServerLimit 1', 'SevenReserve 0', 'SevenRound 6h']
 
 STREAM = '''#!/usr/bin/perl
 $| = 1;

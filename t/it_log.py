@@ -28,7 +28,7 @@ def test_one_warning_and_one_notice_an_overload():
 
 def test_decisions_are_told_with_address_and_state():
     with Server(log_level='warn seven:debug',
-                lines=['SevenServerLimit 2', 'SevenReserve 0', 'SevenRound 60s',
+                lines=['SevenServerLimit 2', 'SevenReserve 0', 'SevenRound 6h',
                        'SevenServiceTime 60s']) as server:
         victims = [clients.half_head(server.port), clients.slow_body(server.port)]
         server.wait_figure('Held', 2)
@@ -50,7 +50,7 @@ def test_victims_state_in_the_log(state):
     back = free_port()
     with Robots('echo', listen=back, seconds=30), \
             Server(modules=['proxy', 'proxy_http'],
-                   lines=['SevenServerLimit 1', 'SevenReserve 0', 'SevenRound 60s',
+                   lines=['SevenServerLimit 1', 'SevenReserve 0', 'SevenRound 6h',
                           f'ProxyPass /ws http://127.0.0.1:{back}/ws upgrade=ANY']
                    ) as server:
         server.patience = 1
@@ -70,13 +70,14 @@ def test_victims_state_in_the_log(state):
 def test_access_log(mpm):
     """%{seven}n: admitted, replaced, refused, exempt, evicted."""
     with Server(mpm, lines=['SevenServerLimit 1', 'SevenReserve 0',
-                            'SevenRound 60s']) as server:
+                            'SevenRound 6h']) as server:
         check(clients.ask(server.port, '/index.html').status == 200)
         server.wait_figure('Held', 0)
         victim = clients.slow_body(server.port)
         server.wait_figure('HeldBody', 1)
         check(clients.ask(server.port, '/big.bin').status == 200)
         victim.wait_closed()
+        server.wait_figure('Held', 0)    # or the next might be refused
         holders = full_house(server, 1)
         for _ in range(5):
             clients.ask(server.port, '/index.html?refused')

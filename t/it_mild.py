@@ -96,7 +96,7 @@ def test_nobody_is_touched_without_attack(mpm):
 @cases(*MPMS)
 def test_detect_only_touches_nobody(mpm):
     with Server(mpm, workers=36, lines=['SevenEngine DetectOnly', 'SevenServerLimit 3',
-                                        'SevenReserve 0', 'SevenRound 60s']) as server:
+                                        'SevenReserve 0', 'SevenRound 6h']) as server:
         slow = [clients.half_head(server.port) for _ in range(28)]
         slow += [clients.slow_body(server.port) for _ in range(2)]
         replies = honest(server, 30, every=0)
@@ -208,7 +208,7 @@ def test_honest_clients_far_away():
 def test_full_of_the_young_is_decided_by_law():
     """No holder is past t_M: the reserve takes nothing, and P1 decides."""
     with Server(workers=10, lines=['SevenServerLimit 4', 'SevenServiceTime 60s',
-                                   'SevenRound 60s']) as server:
+                                   'SevenRound 6h']) as server:
         holders = full_house(server, 4, pmod=100)
         figures = server.figures()
         check(figures['Relieved'] == 0, figures)

@@ -108,7 +108,7 @@ def test_own_wake_up_connections_take_no_place(mpm):
     when there are too many of them."""
     how = {'server_limit': 30} if mpm == 'prefork' else {'server_limit': 6}
     with Server(mpm, workers=10, lines=['SevenServerLimit 1', 'SevenReserve 0',
-                                        'SevenRound 60s'], **how) as server:
+                                        'SevenRound 6h'], **how) as server:
         holder = clients.half_head(server.port)
         server.wait_figure('Held', 1)
         before = server.figures()
@@ -350,7 +350,8 @@ def test_graceful_restarts_under_load(case):
         server.wait_figure('Held', 0, 20)
         poll(lambda: len(server.children()), lambda n: n <= (10 if mpm == 'prefork' else 3),
              say='that the old generations ended')
-        check(served(replies) >= 0.95 * len(replies) and len(replies) > 10,
+        # A newcomer among several in a round may be refused by law.
+        check(served(replies) >= 0.95 * len(replies) - 2 and len(replies) > 5,
               served(replies), 'of', len(replies),
               [reply for reply in replies if reply.status != 200][:5])
         middle, last = readings[len(readings) // 2], readings[-1]
@@ -405,7 +406,7 @@ def test_stops_promptly_while_full(mpm):
 def test_full_and_empty_again_and_again(mpm):
     """Full house, all leave at once: the count is right each time."""
     with Server(mpm, lines=['SevenServerLimit 1', 'SevenReserve 0',
-                            'SevenRound 60s']) as server:
+                            'SevenRound 6h']) as server:
         for pmod in (100, 200, 300):
             holders = full_house(server, 1, pmod)
             check(server.figure('Held') == 1, server.figures())

@@ -7,7 +7,7 @@ from t.httpd import free_port
 from t.it_common import (FRIEND, MPMS, Robots, Server, cases, check, curl, full_house,
                          limit, poll)
 
-ONE_PLACE = ['SevenServerLimit 1', 'SevenReserve 0', 'SevenRound 60s',
+ONE_PLACE = ['SevenServerLimit 1', 'SevenReserve 0', 'SevenRound 6h',
              'SevenServiceTime 20s']
 
 
@@ -29,6 +29,7 @@ def collect(server, count, ask, late_allowed=False):
         check(asked < 4 * count + 20, 'hardly anybody is refused')
         reply = ask()
         if reply.status == 200:
+            server.wait_figure('Held', 0)    # or its successor might be refused
             holders.append(clients.half_head(server.port))
             server.wait_figure('Held', 1)
         elif reply.status is not None or not late_allowed:

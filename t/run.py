@@ -266,14 +266,14 @@ class Report:
                        if result.passed + result.failed > 1 else '')
             print(f'{result.word:4} {name}{several} {seconds:.1f} s', flush=True)
             if result.failed:
-                self.failures.append(name)
                 text = result.text[-SHOWN:].rstrip()
+                self.failures.append((name, text.rpartition('\n')[2][:500]))
                 print('\n'.join('    | ' + line for line in text.splitlines()),
                       flush=True)
 
     def close(self):
-        for name in self.failures:
-            print('failed:', name)
+        for name, why in self.failures:
+            print(f'failed: {name}\n    | {why}')
         print(f'{self.passed} passed, {self.failed} failed' +
               (f', {self.skipped} skipped' if self.skipped else ''), flush=True)
         return 1 if self.failed else 0
