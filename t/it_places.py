@@ -367,8 +367,8 @@ def test_graceful_restarts_under_load(case):
 @cases('event', 'prefork')
 def test_limit_changed_by_a_restart(mpm):
     with Server(mpm, workers=10, server_limit=40 if mpm == 'prefork' else 8,
-                lines=['SevenServerLimit 8']) as server:
-        old = clients.half_head(server.port)
+                lines=['SevenServerLimit 8', 'SevenServiceTime 60s']) as server:
+        old = clients.half_head(server.port)    # never overdue: nobody may touch it
         server.wait_figure('Held', 1)
         shared = memory(server.pid)[1]
         for places in (4, 10, 1, 6, 3, 8):
