@@ -30,8 +30,8 @@ enum summary {
 #define AGE_SHIFT (64 - START_BITS)
 #define TIES_MASK ((UINT64_C(1) << AGE_SHIFT) - 1)
 
-/* Of all trees but BY_COUNT. */
-enum freshness { FRESH, STALE, UNDER_REPAIR };
+/* Of all trees but BY_COUNT: one of these, or the number of a repair that is under way. */
+enum freshness { FRESH, STALE, FIRST_REPAIR };
 
 struct seven_pool {
     seven_policy policy;
@@ -39,7 +39,8 @@ struct seven_pool {
     uint32_t width[MAX_LEVELS];  /* nodes in each level, lowest first */
     uint32_t offset[MAX_LEVELS]; /* of each level in a tree */
     uint32_t nodes;              /* in one tree */
-    _Atomic int freshness;       /* of the trees that draws need; changes seldom */
+    _Atomic uint32_t freshness;  /* of the trees that draws need; changes seldom */
+    _Atomic uint32_t repairs;    /* of stale trees, so far */
     /* Changed by all; each on a line of its own, apart from what only is read. */
     _Alignas(64) _Atomic uint64_t gate;    /* round (40 bits) | PMod (24 bits) */
     _Alignas(64) _Atomic uint64_t learned; /* see learn.c */

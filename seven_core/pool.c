@@ -33,6 +33,8 @@
 /* Races a decision may lose before the newcomer is refused. Each is lost to somebody who won. */
 #define MAX_ATTEMPTS 1000
 
+#define REPAIRS (UINT32_C(1) << 31) /* numbers, until one is used again */
+
 #define LARGE 4 /* levels of a pool that no cache holds: over 16^3 places */
 
 /* ---- layout ----------------------------------------------------------------------------- */
@@ -188,17 +190,20 @@ static void leave_stale(seven_pool *pool)
     }
 }
 
-/* Several may do this at once, each for itself; whoever changes a place meanwhile says STALE, and
- * the exchange at the end is lost to that. */
+/* Several may do this at once, each for itself. A place that changes meanwhile says STALE; so does,
+ * in effect, another repair with its own number: either way the exchange at the end is lost, and
+ * only a repair that nothing came after makes the trees FRESH. */
 void freshen(seven_pool *pool)
 {
-    int seen = UNDER_REPAIR;
+    uint32_t mine;
 
-    if (atomic_load(&pool->freshness) != FRESH) {
-        atomic_store(&pool->freshness, UNDER_REPAIR);
-        seven_repair(pool);
-        atomic_compare_exchange_strong(&pool->freshness, &seen, FRESH);
+    if (atomic_load(&pool->freshness) == FRESH) {
+        return;
     }
+    mine = FIRST_REPAIR + atomic_fetch_add(&pool->repairs, 1) % REPAIRS;
+    atomic_store(&pool->freshness, mine);
+    seven_repair(pool);
+    atomic_compare_exchange_strong(&pool->freshness, &mine, FRESH);
 }
 
 /* ---- P1 --------------------------------------------------------------------------------- */

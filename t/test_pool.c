@@ -675,6 +675,7 @@ static bool exact(const seven_pool *pool)
     seven_repair(anew);
     atomic_store(&anew->freshness, FRESH);
     freshen(drawn);
+    atomic_store(&anew->repairs, atomic_load(&drawn->repairs));
     same = memcmp((const void *)node_at(anew, BY_COUNT, 0, 0),
                   (const void *)&pool->words[policy->places], tree) == 0 &&
            memcmp((const void *)anew, (const void *)drawn, seven_size(policy)) == 0;
@@ -725,16 +726,16 @@ START_TEST(summaries_are_left_while_many_places_are_free)
     for (uint32_t i = 0; i < K; i++) {
         seven_admit(pool, &rng, T0 + i * S, &tickets[i]);
         seven_serve(pool, tickets[i], T0 + i * S);
-        ck_assert_int_eq(atomic_load(&pool->freshness), STALE);
+        ck_assert_uint_eq(atomic_load(&pool->freshness), STALE);
         ck_assert(exact(pool));
     }
     ck_assert(seven_relieve(pool, &rng, T0 + 500 * S, SEVEN_OVERDUE_ONLY, &loser));
     ck_assert_uint_eq(loser.slot, tickets[0].slot);
-    ck_assert_int_eq(atomic_load(&pool->freshness), FRESH);
+    ck_assert_uint_eq(atomic_load(&pool->freshness), FRESH);
 
     /* Few are free: they are kept up to date. */
     ck_assert(seven_leave(pool, tickets[1]));
-    ck_assert_int_eq(atomic_load(&pool->freshness), FRESH);
+    ck_assert_uint_eq(atomic_load(&pool->freshness), FRESH);
     ck_assert(exact(pool));
     ck_assert(seven_relieve(pool, &rng, T0 + 500 * S, SEVEN_OVERDUE_ONLY, &loser));
     ck_assert_uint_eq(loser.slot, tickets[2].slot);
@@ -742,14 +743,15 @@ START_TEST(summaries_are_left_while_many_places_are_free)
     for (uint32_t i = 3; i < 20; i++) {
         seven_leave(pool, tickets[i]);
     }
-    ck_assert_int_eq(atomic_load(&pool->freshness), STALE);
+    ck_assert_uint_eq(atomic_load(&pool->freshness), STALE);
     ck_assert(seven_relieve(pool, &rng, T0 + 500 * S, SEVEN_OVERDUE_ONLY, &loser));
     ck_assert_uint_eq(loser.slot, tickets[20].slot);
-    ck_assert_int_eq(atomic_load(&pool->freshness), STALE); /* by the loser's own leaving */
+    ck_assert_uint_eq(atomic_load(&pool->freshness), STALE); /* by the loser's own leaving */
 
-    atomic_store(&pool->freshness, UNDER_REPAIR); /* by another, which has read this place */
+    /* Another repairs, and has read this place. */
+    atomic_store(&pool->freshness, FIRST_REPAIR + 1000);
     ck_assert(seven_leave(pool, tickets[21]));
-    ck_assert_int_eq(atomic_load(&pool->freshness), STALE);
+    ck_assert_uint_eq(atomic_load(&pool->freshness), STALE);
     free(pool);
 }
 END_TEST
