@@ -1508,63 +1508,134 @@ static const char *strategy_name(void)
     return seven_strategy_name(seven_pool_policy(seven.pool)->strategy);
 }
 
-/* One line a figure: a name for machines, a value. */
-typedef void emit(request_rec *r, const char *name, uint64_t value);
+/* A figure: what it is, a name for machines, a value. */
+enum kind { GAUGE, COUNTER, TIME }; /* a TIME is in microseconds */
+typedef void emit(request_rec *r, enum kind kind, const char *name, uint64_t value);
 
 static void emit_figures(request_rec *r, emit *say)
 {
     struct figures f;
     const seven_histogram *times = &seven.shared->eviction_to_free;
+    const seven_policy *p = seven_pool_policy(seven.pool);
 
     take_figures(&f);
-    say(r, "Places", seven.conf->places);
-    say(r, "Workers", seven.conf->workers);
-    say(r, "Reserve", seven.conf->reserved);
-    say(r, "Held", seven.conf->places - f.census.free);
-    say(r, "Overdue", f.census.overdue);
-    say(r, "HeldHead", f.by_phase[HEAD]);
-    say(r, "HeldBody", f.by_phase[BODY]);
-    say(r, "HeldHandler", f.by_phase[HANDLER]);
-    say(r, "HeldResponse", f.by_phase[RESPONSE]);
-    say(r, "HeldTunnel", f.by_phase[TUNNEL]);
-    say(r, "Exempt", f.exempt);
-    say(r, "Leashed", refused_now());
-    say(r, "PMod", seven_pmod(seven.pool, f.now));
-    say(r, "ServiceTimeUs", seven_t_m(seven.pool));
-    say(r, "Offers", f.tally.admitted + f.tally.replaced + f.tally.refused);
-    say(r, "Admitted", f.tally.admitted);
-    say(r, "Replaced", f.tally.replaced);
-    say(r, "Refusals", f.tally.refused);
-    say(r, "Relieved", f.tally.relieved);
-    say(r, "Evictions", atomic_load(&seven.shared->evicted));
-    say(r, "ParkedClosed", atomic_load(&seven.shared->parked_shed));
-    say(r, "EvictToFreeP50us", seven_quantile(times, 0.5));
-    say(r, "EvictToFreeP99us", seven_quantile(times, 0.99));
+    say(r, GAUGE, "Places", seven.conf->places);
+    say(r, GAUGE, "Workers", seven.conf->workers);
+    say(r, GAUGE, "Reserve", seven.conf->reserved);
+    say(r, GAUGE, "Held", seven.conf->places - f.census.free);
+    say(r, GAUGE, "Overdue", f.census.overdue);
+    say(r, GAUGE, "HeldHead", f.by_phase[HEAD]);
+    say(r, GAUGE, "HeldBody", f.by_phase[BODY]);
+    say(r, GAUGE, "HeldHandler", f.by_phase[HANDLER]);
+    say(r, GAUGE, "HeldResponse", f.by_phase[RESPONSE]);
+    say(r, GAUGE, "HeldTunnel", f.by_phase[TUNNEL]);
+    say(r, GAUGE, "Exempt", f.exempt);
+    say(r, GAUGE, "Leashed", refused_now());
+    say(r, GAUGE, "PMod", seven_pmod(seven.pool, f.now));
+    say(r, TIME, "ServiceTimeUs", seven_t_m(seven.pool));
+    say(r, GAUGE, "Tournament", p->tournament);
+    say(r, TIME, "RoundUs", p->round_us);
+    say(r, GAUGE, "MinRate", (uint64_t)seven.conf->min_rate);
+    say(r, COUNTER, "Offers", f.tally.admitted + f.tally.replaced + f.tally.refused);
+    say(r, COUNTER, "Admitted", f.tally.admitted);
+    say(r, COUNTER, "Replaced", f.tally.replaced);
+    say(r, COUNTER, "Refusals", f.tally.refused);
+    say(r, COUNTER, "Relieved", f.tally.relieved);
+    say(r, COUNTER, "Evictions", atomic_load(&seven.shared->evicted));
+    say(r, COUNTER, "ParkedClosed", atomic_load(&seven.shared->parked_shed));
+    say(r, TIME, "EvictToFreeP50us", seven_quantile(times, 0.5));
+    say(r, TIME, "EvictToFreeP99us", seven_quantile(times, 0.99));
 }
 
-static void emit_settings(request_rec *r)
+/* A setting, as text. */
+typedef void emit_text(request_rec *r, const char *name, const char *value);
+
+static void emit_settings(request_rec *r, emit_text *say)
 {
     const seven_policy *p = seven_pool_policy(seven.pool);
     char factor[128];
 
-    ap_rprintf(r, "Engine: %s\n", touches() ? "On" : "DetectOnly");
-    ap_rprintf(r, "Strategy: %s\n", strategy_name());
-    ap_rprintf(r, "Tournament: %u\n", p->tournament);
-    ap_rprintf(r, "RoundUs: %" APR_UINT64_T_FMT "\n", p->round_us);
-    ap_rprintf(r, "ServiceTime: %s\n", p->t_m_us == 0 ? "auto" : "fixed");
+    say(r, "Engine", touches() ? "On" : "DetectOnly");
+    say(r, "Strategy", strategy_name());
+    say(r, "ServiceTime", p->t_m_us == 0 ? "auto" : "fixed");
     snprintf(factor, sizeof(factor), "wait=%g in=%g alpha=%g scale=%g", p->p_wait, p->p_in,
              p->alpha, p->scale); /* apr's %g drops the zero of 0.453 */
-    ap_rprintf(r, "DropFactor: %s\n", factor);
-    ap_rprintf(r, "MinRate: %ld\n", seven.conf->min_rate);
+    say(r, "DropFactor", factor);
 }
 
-static void emit_auto(request_rec *r, const char *name, uint64_t value)
+static void emit_auto_text(request_rec *r, const char *name, const char *value)
 {
+    ap_rprintf(r, "%s: %s\n", name, value);
+}
+
+/* None of the values has a character that JSON would want escaped. */
+static void emit_json_text(request_rec *r, const char *name, const char *value)
+{
+    ap_rprintf(r, "%s\n  \"%s\": \"%s\"", strcmp(name, "Engine") == 0 ? "{" : ",", name, value);
+}
+
+static void emit_row_text(request_rec *r, const char *name, const char *value)
+{
+    ap_rprintf(r, "<tr><th scope=\"row\">%s</th><td>%s</td></tr>\n", name, value);
+}
+
+static void emit_auto(request_rec *r, enum kind kind, const char *name, uint64_t value)
+{
+    (void)kind;
     ap_rprintf(r, "%s: %" APR_UINT64_T_FMT "\n", name, value);
 }
 
-static void emit_row(request_rec *r, const char *name, uint64_t value)
+static void emit_json(request_rec *r, enum kind kind, const char *name, uint64_t value)
 {
+    (void)kind;
+    ap_rprintf(r, ",\n  \"%s\": %" APR_UINT64_T_FMT, name, value);
+}
+
+/* A name with an underscore before each capital but the first, in small letters. */
+static const char *in_small_letters(apr_pool_t *p, const char *name)
+{
+    char *small = apr_palloc(p, 2 * strlen(name) + 1), *to = small;
+
+    for (const char *from = name; *from != '\0'; from++) {
+        if (apr_isupper(*from) && from != name) {
+            *to++ = '_';
+        }
+        *to++ = (char)apr_tolower(*from);
+    }
+    *to = '\0';
+    return small;
+}
+
+/* Prometheus's text format, 0.0.4: base units, and what only grows is a total. */
+static void emit_metric(request_rec *r, enum kind kind, const char *name, uint64_t value)
+{
+    const char *metric = in_small_letters(r->pool, name), *of_kind = "gauge";
+    size_t end;
+
+    switch (kind) {
+    case GAUGE:
+        break;
+    case COUNTER:
+        metric = apr_pstrcat(r->pool, metric, "_total", NULL);
+        of_kind = "counter";
+        break;
+    case TIME:
+        end = strlen(metric) - strlen("us");
+        end -= metric[end - 1] == '_';
+        metric = apr_pstrcat(r->pool, apr_pstrndup(r->pool, metric, end), "_seconds", NULL);
+        break;
+    }
+    ap_rprintf(r, "# TYPE seven_%s %s\nseven_%s ", metric, of_kind, metric);
+    if (kind == TIME) {
+        ap_rprintf(r, "%.6f\n", (double)value / SECOND);
+    } else {
+        ap_rprintf(r, "%" APR_UINT64_T_FMT "\n", value);
+    }
+}
+
+static void emit_row(request_rec *r, enum kind kind, const char *name, uint64_t value)
+{
+    (void)kind;
     ap_rprintf(r, "<tr><th scope=\"row\">%s</th><td>%" APR_UINT64_T_FMT "</td></tr>\n", name,
                value);
 }
@@ -1586,23 +1657,31 @@ static int seven_handler(request_rec *r)
     }
     if (r->args != NULL && strcmp(r->args, "auto") == 0) {
         ap_set_content_type(r, "text/plain");
-        emit_settings(r);
+        emit_settings(r, emit_auto_text);
         emit_figures(r, emit_auto);
-        return OK;
+    } else if (r->args != NULL && strcmp(r->args, "json") == 0) {
+        ap_set_content_type(r, "application/json");
+        emit_settings(r, emit_json_text);
+        emit_figures(r, emit_json);
+        ap_rputs("\n}\n", r);
+    } else if (r->args != NULL && strcmp(r->args, "metrics") == 0) {
+        ap_set_content_type(r, "text/plain; version=0.0.4");
+        emit_figures(r, emit_metric);
+    } else {
+        ap_set_content_type(r, "text/html; charset=utf-8");
+        ap_rputs("<!DOCTYPE html>\n<html lang=\"en\"><head><title>mod_seven</title></head><body>\n"
+                 "<h1>mod_seven</h1>\n<table>\n",
+                 r);
+        emit_settings(r, emit_row_text);
+        emit_figures(r, emit_row);
+        ap_rputs("</table>\n</body></html>\n", r);
     }
-    ap_set_content_type(r, "text/html; charset=utf-8");
-    ap_rputs("<!DOCTYPE html>\n<html lang=\"en\"><head><title>mod_seven</title></head><body>\n"
-             "<h1>mod_seven</h1>\n<pre>\n",
-             r);
-    emit_settings(r);
-    ap_rputs("</pre>\n<table>\n", r);
-    emit_figures(r, emit_row);
-    ap_rputs("</table>\n</body></html>\n", r);
     return OK;
 }
 
-static void emit_status(request_rec *r, const char *name, uint64_t value)
+static void emit_status(request_rec *r, enum kind kind, const char *name, uint64_t value)
 {
+    (void)kind;
     ap_rprintf(r, "Seven%s: %" APR_UINT64_T_FMT "\n", name, value);
 }
 

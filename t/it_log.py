@@ -1,6 +1,7 @@
 """What the module says: error log, access log, status pages."""
 
 import html.parser
+import json
 import re
 
 from t import clients
@@ -137,6 +138,38 @@ def test_status_for_machines():
         wrong = {name: status.get(name) for name in expected
                  if status.get(name) != expected[name]}
         check(not wrong, wrong)
+
+
+def test_status_as_json():
+    with Server() as server:
+        reply = clients.ask(server.port, '/seven-status?json')
+        check(reply.headers['content-type'] == 'application/json', reply)
+        status = json.loads(reply.body)
+        text = server.seven_status()
+        check(set(status) == set(text), set(status) ^ set(text))
+        check(all(isinstance(status[name], int) for name in NUMBERS), status)
+        check(status['Engine'] == 'On' and status['Places'] == 10, status)
+
+
+def test_status_for_prometheus():
+    with Server() as server:
+        holder = clients.half_head(server.port)
+        server.wait_figure('Held', 1)
+        reply = clients.ask(server.port, '/seven-status?metrics')
+        holder.close()
+        check(reply.headers['content-type'].startswith('text/plain; version=0.0.4'), reply)
+        lines = reply.body.decode().splitlines()
+        values = dict(line.split(' ') for line in lines[1::2])
+        for kind, line in zip(lines[::2], lines[1::2]):
+            name = line.split(' ')[0]
+            check(re.fullmatch(f'# TYPE {name} (gauge|counter)', kind), kind, line)
+            check(name.endswith('_total') == kind.endswith('counter'), kind)
+            check(re.fullmatch(r'seven(_[a-z0-9]+)+', name), name)
+            float(values[name])
+        check(len(values) == len(lines) / 2 == len(NUMBERS), len(values), len(lines))
+        check(values['seven_places'] == '10' and values['seven_held'] == '2', values)
+        check(int(values['seven_admitted_total']) >= 2, values)
+        check(values['seven_round_seconds'] == '0.100000', values)
 
 
 def test_status_for_people():
