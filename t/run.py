@@ -8,7 +8,7 @@ unit  the programs in build/t, build/t-asan and build/t-tsan, of t/test_*.c
 it    the functions test_* in t/it_*.py, against httpds of their own
 last  nothing may be left running or lying about
 
-Two tests run at a time, each in a process of its own with a time limit. What a
+Three tests run at a time, each in a process of its own with a time limit. What a
 failed test printed is shown. The last line is `N passed, N failed`; the exit
 status is 0 if none failed.
 """
@@ -34,7 +34,7 @@ from t.it_common import Skip                                   # noqa: E402
 
 TOP = sys.path[0]
 KINDS = ('lint', 'unit', 'it')
-AT_A_TIME = 2
+AT_A_TIME = 3     # most of them wait most of the time
 UNIT_LIMIT = 400     # seconds
 LINT_LIMIT = 300
 SHOWN = 12000        # of what a failed test printed, at most
