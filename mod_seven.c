@@ -1136,25 +1136,28 @@ static int may_block(const conn_rec *c, const apr_bucket_brigade *bb)
     return sum > SMALL_WRITE;
 }
 
-static int is_last(const apr_bucket_brigade *bb)
+/* Whether the response ends in this brigade, and whether the request does. */
+static int has_end(const apr_bucket_brigade *bb, int *request)
 {
+    int response = 0;
+
+    *request = 0;
     for (const apr_bucket *b = APR_BRIGADE_FIRST(bb); b != APR_BRIGADE_SENTINEL(bb);
          b = APR_BUCKET_NEXT(b)) {
-        if (AP_BUCKET_IS_EOR(b)) {
-            return 1;
-        }
+        *request |= AP_BUCKET_IS_EOR(b);
+        response |= *request || APR_BUCKET_IS_EOS(b);
     }
-    return 0;
+    return response;
 }
 
 static apr_status_t seven_out(ap_filter_t *f, apr_bucket_brigade *bb)
 {
     struct exchange *exchange = f->ctx;
-    int last = exchange->r != NULL && is_last(bb), was = 0;
+    int last = 0, whole = exchange->r != NULL && has_end(bb, &last), was = 0;
     apr_status_t rv;
 
     if (exchange->r != NULL && f->c->master == NULL) {
-        atomic_store_explicit(&exchange->conn->whole, last, memory_order_relaxed);
+        atomic_store_explicit(&exchange->conn->whole, whole, memory_order_relaxed);
         atomic_store_explicit(&exchange->conn->wrote,
                               !is_tunnel(exchange) && !ap_is_HTTP_INFO(exchange->r->status),
                               memory_order_release);

@@ -161,7 +161,7 @@ def test_engine_switched_by_restarts():
 
 
 def test_below_the_limit_it_only_counts():
-    with Server(lines=['SevenReserve 0', 'SevenServerLimit 8']) as server:
+    with Server(lines=['SevenReserve 0', 'SevenServerLimit 10']) as server:
         slow = [clients.half_head(server.port) for _ in range(7)]
         check_served(honest(server, 20, every=0), 20)
         server.wait_figure('Overdue', 7)
