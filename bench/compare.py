@@ -191,11 +191,9 @@ class Page:
         words = [f'{min(found):+.1f} to {max(found):+.1f} pp from {model} (on average '
                  f'{sum(found) / len(found):+.1f})' for model, found in off.items()]
         return ('The simulation of seven_core (at 40) is ' + ' and '.join(words) + '. '
-                'as_coded counts calls that were cut and never told as complete; with one draw a '
-                'decision that difference is gone, and what is left is that the public model\'s tournament '
-                'and roulette judge the age since the INVITE, that its P1 refuses one in 25 firsts of a '
-                'round, and that the calls that it cuts just before they are connected count as '
-                'complete.\n')
+                'as_coded tells another call than the one it removes, so that most calls that '
+                'were cut are counted complete; with one draw a decision that is gone. '
+                'bench/sim_published.c has the list of what else differs.\n')
 
     def text(self):
         tables = (self.table('now', STRATEGIES), self.table('round', ('tournament',)))

@@ -28,11 +28,13 @@ class Side:
 
     def __init__(self, name, options, defended):
         self.name = name
-        self.server = Kamailio(limit=options.places, children=1)
+        # A call that is being ended is in the server's way until it is gone.
+        room = options.places // 4 if defended else 0
+        self.server = Kamailio(limit=options.places + room, children=1)
         self.proxy = None
         if defended:
             self.proxy = SevenSip(self.server.address, options.places,
-                                  strategy=options.strategy, t_m=f'{options.t_m}s')
+                                  strategy=options.strategy, t_m=f'{round(1000 * options.t_m)}ms')
         self.address = (self.proxy or self.server).address
         self.callers = {}
 
@@ -97,8 +99,8 @@ def progress_text(seconds, sides):
     parts = []
     for side in sides:
         up = side.calls_up()
-        parts.append(f'{side.name}: {up[HONEST]:>2} honest {up[ATTACKER]:>2} attacking')
-    return f'{seconds:>3.0f} s  calls up  ' + '   '.join(parts)
+        parts.append(f'{side.name} {up[HONEST]:>2} and {up[ATTACKER]:>2}')
+    return f'{seconds:>3.0f} s  calls up, honest and attacking:  ' + ',  '.join(parts)
 
 
 def attacked(sides, options):
