@@ -66,6 +66,24 @@ static void publish(seven_pool *pool, int64_t estimate)
     }
 }
 
+void seven_recall(seven_pool *pool, uint64_t t_m_us)
+{
+    const seven_learning *l = &pool->policy.learning;
+    uint64_t estimate;
+
+    if (pool->policy.t_m_us != 0 || t_m_us == 0) {
+        return;
+    }
+    t_m_us = t_m_us < l->min_us ? l->min_us : t_m_us > l->max_us ? l->max_us : t_m_us;
+    estimate = (uint64_t)to_scale(l, t_m_us);
+    /* The second as it is: the first client to be learned from begins its own. */
+    atomic_store(&pool->learned, estimate << (64 - ESTIMATE_BITS) | estimate << SECOND_BITS);
+    atomic_store(&pool->t_m_us, t_m_us);
+    if (pool->policy.strategy == SEVEN_ROULETTE) {
+        seven_repair(pool);
+    }
+}
+
 /* One client's step; never less than the smallest, or a quantile near 0 or 1 could not be left. */
 static int64_t step(const seven_learning *l, int64_t estimate, uint64_t waited_us)
 {

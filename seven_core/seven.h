@@ -184,6 +184,13 @@ bool seven_relieve(seven_pool *pool, seven_rng *rng, uint64_t now_us, enum seven
  */
 void seven_learn(seven_pool *pool, uint64_t waited_us, uint64_t now_us);
 
+/**
+ * Goes on from a t_M that another pool had learned, or this one's predecessor before a restart:
+ * within the policy's bounds, from where seven_learn() moves it on. Right after seven_init(). No
+ * effect where t_M is fixed, or t_m_us is 0.
+ */
+void seven_recall(seven_pool *pool, uint64_t t_m_us);
+
 /** t_M now. */
 uint64_t seven_t_m(const seven_pool *pool);
 

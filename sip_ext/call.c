@@ -241,41 +241,44 @@ void call_free(calls *t, call *c)
     slab_give(&t->memory, c, sizeof *c);
 }
 
-/* Whose To-tag agrees; one without a tag yet agrees with any. */
-static bool tag_fits(const call *c, const char *tag)
+/* Whose To-tag agrees; one that is not answered yet agrees with any. */
+static bool tag_fits(const call *c, const char *tag, bool exactly)
 {
     const char *own = call_text(c, TEXT_TO_TAG);
 
-    return tag == NULL || *tag == 0 || *own == 0 || strcmp(own, tag) == 0;
+    return strcmp(own, tag) == 0 || (!exactly && (*tag == 0 || (*own == 0 && !c->answered)));
 }
 
-static call *search(calls *t, const char *call_id, const char *caller_tag, const char *callee_tag)
+static call *search(calls *t, const char *call_id, const char *caller_tag, const char *callee_tag,
+                    bool exactly)
 {
     uint64_t hash = hash_of(t, call_id, caller_tag);
-    call *fits = NULL;
+    call *c = t->buckets[hash & t->mask];
 
-    for (call *c = t->buckets[hash & t->mask]; c != NULL; c = c->next) {
-        if (alike(c, hash, call_id, caller_tag) && tag_fits(c, callee_tag)) {
-            fits = c;
-            if (callee_tag != NULL && strcmp(call_text(c, TEXT_TO_TAG), callee_tag) == 0) {
-                break; /* nothing fits better */
-            }
-        }
+    while (c != NULL &&
+           !(alike(c, hash, call_id, caller_tag) && tag_fits(c, callee_tag, exactly))) {
+        c = c->next;
     }
-    return fits;
+    return c;
 }
 
 call *call_find(calls *t, const char *call_id, const char *from_tag, const char *to_tag,
                 enum call_side *from)
 {
-    call *c;
+    call *c = NULL;
 
     call_id = call_id != NULL ? call_id : "";
-    *from = SIDE_CALLER;
-    c = search(t, call_id, from_tag != NULL ? from_tag : "", to_tag);
-    if (c == NULL && to_tag != NULL && *to_tag != 0) {
-        *from = SIDE_CALLEE;
-        c = search(t, call_id, to_tag, from_tag);
+    from_tag = from_tag != NULL ? from_tag : "";
+    to_tag = to_tag != NULL ? to_tag : "";
+    /* A dialog that both tags name comes before one that is yet to have its second: else a new
+     * INVITE with the callee's tag would take the dialog's requests for its own. */
+    for (int exactly = 1; exactly >= 0 && c == NULL; exactly--) {
+        *from = SIDE_CALLER;
+        c = search(t, call_id, from_tag, to_tag, exactly);
+        if (c == NULL && *to_tag != 0) {
+            *from = SIDE_CALLEE;
+            c = search(t, call_id, to_tag, from_tag, exactly);
+        }
     }
     return c;
 }
@@ -369,7 +372,7 @@ struct packed {
     uint64_t parent; /* id, 0: it is none's fork */
     uint32_t invite_cseq, cseq[2], session_s;
     flow caller;
-    uint8_t exempt, direct, behind_server, unused;
+    uint8_t exempt, direct, behind_server, onward;
     uint16_t length[CALL_TEXTS];
 };
 
@@ -391,6 +394,7 @@ size_t call_pack(const call *c, uint64_t now_us, uint64_t wall_us, void *bytes, 
     p.exempt = c->exempt;
     p.direct = c->direct;
     p.behind_server = c->behind_server;
+    p.onward = c->onward;
     for (int i = 0; i < CALL_TEXTS; i++) {
         p.length[i] = (uint16_t)call_text_length(c, (enum call_text)i);
     }
@@ -418,39 +422,36 @@ static bool spans_of(const struct packed *p, const char *bytes, size_t length,
     return at == length;
 }
 
-static bool parent_by_id(void *context, call *c)
+/* The call that a fork belongs to has the same Call-ID and caller's tag. */
+static call *parent_of(calls *t, const struct packed *p, const span texts[CALL_TEXTS])
 {
-    call **found = context;
+    call *c = NULL;
 
-    if (c->id != (*found)->id) {
-        return true;
+    while ((c = call_alike(t, texts[TEXT_CALL_ID].text, texts[TEXT_FROM_TAG].text, c)) != NULL &&
+           (c->id != p->parent || c->parent != NULL)) {
     }
-    *found = c;
-    return false;
+    return c;
 }
 
 call *call_unpack(calls *t, uint64_t now_us, uint64_t wall_us, const void *bytes, size_t length)
 {
     struct packed p;
     span texts[CALL_TEXTS];
-    call *c, wanted = {0}, *parent = &wanted;
+    call *c, *parent;
     uint64_t age;
 
     if (length < sizeof p) {
         return NULL;
     }
     memcpy(&p, bytes, sizeof p);
-    if (p.version != PACKED_AS || p.size != length || !spans_of(&p, bytes, length, texts)) {
+    if (p.version != PACKED_AS || p.size != length || p.invite_cseq > CALL_MAX_CSEQ ||
+        p.cseq[0] > CALL_MAX_CSEQ || p.cseq[1] > CALL_MAX_CSEQ ||
+        !spans_of(&p, bytes, length, texts)) {
         return NULL;
     }
-    if (p.parent != 0) {
-        /* Forks have higher numbers than their calls, so those are there; they are rare. */
-        wanted.id = p.parent;
-        calls_each(t, parent_by_id, &parent);
-        c = parent != &wanted ? call_add_fork(t, parent, texts) : call_add(t, texts);
-    } else {
-        c = call_add(t, texts);
-    }
+    /* Forks have higher numbers than their calls, so those are there. */
+    parent = p.parent != 0 ? parent_of(t, &p, texts) : NULL;
+    c = parent != NULL ? call_add_fork(t, parent, texts) : call_add(t, texts);
     if (c == NULL) {
         return NULL;
     }
@@ -464,6 +465,7 @@ call *call_unpack(calls *t, uint64_t now_us, uint64_t wall_us, const void *bytes
     c->exempt = p.exempt;
     c->direct = p.direct;
     c->behind_server = p.behind_server;
+    c->onward = p.onward;
     c->state = CALL_INCALL;
     c->answered = true;
     c->stored = true;

@@ -76,6 +76,7 @@ struct call {
     uint64_t invite_key; /* of the INVITE that started it, for retransmissions */
     uint64_t since_us;   /* of the state */
     uint64_t due_us;     /* 0: never */
+    uint64_t session_us; /* when its session expires (RFC 4028), 0: never */
     seven_ticket ticket;
     uint32_t invite_cseq;
     uint32_t cseq[2];      /* highest seen, by side that sent it */
@@ -87,9 +88,12 @@ struct call {
     uint8_t cause;         /* why it ends: enum proxy_end */
     bool exempt;           /* its place is one of exempt_calls */
     bool placed;           /* it holds a place */
+    bool unplaced;         /* it is up without one; ticket.slot is where it stands in line */
     bool answered;         /* a 2xx was seen */
     bool direct;           /* no proxy between the caller and us */
     bool behind_server;    /* the server is the first hop towards the callee */
+    bool onward;           /* the server sent its INVITE on through us: it is no B2BUA */
+    bool doubted;          /* a BYE may not have ended it at the server */
     bool stored;
     bool changed;                /* since it was stored */
     bool linked;                 /* in the wheel */
@@ -134,8 +138,9 @@ static inline size_t call_text_length(const call *c, enum call_text which)
 bool call_set(calls *t, call *c, enum call_text which, span text);
 
 /**
- * The call of a request or response with these tags, whichever side sent it; to_tag "" or NULL
- * matches any. *from says who sent the request. NULL: none.
+ * The call of a request or response with these tags, whichever side sent it; one that is not
+ * answered yet has any To-tag, and to_tag "" or NULL matches any. *from says who sent the request.
+ * NULL: none.
  */
 call *call_find(calls *t, const char *call_id, const char *from_tag, const char *to_tag,
                 enum call_side *from);

@@ -773,7 +773,6 @@ static config *defaults(const char *file)
     if (c != NULL) {
         c->file = strdup(file);
         policy_defaults(&c->policy, 1);
-        c->forward_round = true;
         c->refuse = 503;
         c->retry_after = 1;
         c->ring_us = 200 * SECOND;

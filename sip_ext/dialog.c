@@ -28,6 +28,9 @@ void dialog_store(proxy *p, call *c)
     if (p->store == NULL || c->state != CALL_INCALL) {
         return;
     }
+    if (c->parent != NULL && c->parent->id == 0) { /* forks have higher numbers */
+        c->parent->id = ++p->next_id;
+    }
     if (c->id == 0) {
         c->id = ++p->next_id;
     }
@@ -74,14 +77,15 @@ static const sip_record_route_t *own_entry(proxy *p, const sip_t *sip)
 }
 
 /* The server is the first hop towards the callee if it said so itself when it sent the INVITE on;
- * or if the 2xx shows it, in the entry next to ours or as the callee. */
+ * if it did not send it on, but is a party itself; or if the 2xx shows it, in the entry next to
+ * ours. */
 static bool first_is_server(const proxy *p, const call *c, const sip_t *sip,
                             const sip_record_route_t *own)
 {
     const sip_record_route_t *next = NULL;
     flow host = {0};
 
-    if (*call_text(c, TEXT_SERVER_ROUTE) != 0) {
+    if (*call_text(c, TEXT_SERVER_ROUTE) != 0 || !c->onward) {
         return true;
     }
     for (const sip_record_route_t *r = sip->sip_record_route; r != NULL && r != own;
@@ -103,10 +107,30 @@ static void session_from(proxy *p, call *c, const sip_t *sip)
     (void)p;
 }
 
+/* Whose BYE is not answered yet stays due for that. */
+static void arm(proxy *p, call *c)
+{
+    if (c->bye_cseq[SIDE_CALLER] == 0 && c->bye_cseq[SIDE_CALLEE] == 0) {
+        call_due(p->calls, c, c->session_us);
+    }
+}
+
 static void arm_session(proxy *p, call *c)
 {
-    call_due(p->calls, c,
-             c->session_s != 0 ? proxy_now_us() + c->session_s * SECOND_US + SESSION_SLACK_US : 0);
+    c->session_us =
+        c->session_s != 0 ? proxy_now_us() + c->session_s * SECOND_US + SESSION_SLACK_US : 0;
+    arm(p, c);
+}
+
+/* A BYE that is not answered ends the call all the same; another BYE does not put that off, nor
+ * what else is due before. */
+static void arm_bye(proxy *p, call *c)
+{
+    uint64_t due = proxy_now_us() + 64 * p->config->t1_us + SECOND_US;
+
+    if (c->due_us == 0 || c->due_us > due) {
+        call_due(p->calls, c, due);
+    }
 }
 
 static bool callee_of(proxy *p, call *c, const sip_t *sip)
@@ -140,10 +164,11 @@ static bool forked(proxy *p, const sip_t *sip)
     call *c = call_alike(p->calls, sip->sip_call_id->i_id, sip->sip_from->a_tag, NULL), *fork;
     span texts[CALL_TEXTS];
 
-    while (c != NULL && (c->parent != NULL || c->invite_cseq != sip->sip_cseq->cs_seq)) {
+    while (c != NULL && (c->parent != NULL || c->invite_cseq != sip->sip_cseq->cs_seq ||
+                         !c->answered || c->state == CALL_ENDING)) {
         c = call_alike(p->calls, sip->sip_call_id->i_id, sip->sip_from->a_tag, c);
     }
-    if (c == NULL || !c->answered || c->state == CALL_ENDING) {
+    if (c == NULL) {
         return false;
     }
     for (int i = 0; i < CALL_TEXTS; i++) {
@@ -159,11 +184,19 @@ static bool forked(proxy *p, const sip_t *sip)
     fork->cseq[SIDE_CALLER] = c->cseq[SIDE_CALLER];
     fork->caller = c->caller;
     fork->direct = c->direct;
+    fork->onward = c->onward;
     fork->since_us = proxy_now_us();
     return dialog_answered(p, fork, sip);
 }
 
 /* ---- its end --------------------------------------------------------------------------------- */
+
+static void in_progress(proxy *p, call *c)
+{
+    c->state = CALL_INCALL;
+    c->since_us = proxy_now_us();
+    place_serve(p, c, c->since_us);
+}
 
 /* The first of its forks becomes the call. */
 static void promote(proxy *p, call *c)
@@ -176,8 +209,14 @@ static void promote(proxy *p, call *c)
     memcpy(c->cseq, fork->cseq, sizeof c->cseq);
     memcpy(c->bye_cseq, fork->bye_cseq, sizeof c->bye_cseq);
     c->behind_server = fork->behind_server;
+    c->session_s = fork->session_s;
+    c->session_us = fork->session_us;
     fork->text = was.text;
     memcpy(fork->at, was.at, sizeof fork->at);
+    call_due(p->calls, c, fork->due_us);
+    if (c->state == CALL_WAITING && fork->state == CALL_INCALL) {
+        in_progress(p, c);
+    }
     call_free(p->calls, fork);
     dialog_store(p, c);
 }
@@ -218,35 +257,21 @@ static void confirmed(proxy *p, const hop *h, call *c)
     if (!c->answered || c->state != CALL_WAITING || h->sip->sip_cseq->cs_seq != c->invite_cseq) {
         return;
     }
-    c->state = CALL_INCALL;
-    c->since_us = proxy_now_us();
-    place_serve(p, c, c->since_us);
-    arm_session(p, c);
+    in_progress(p, c);
+    if (c->bye_cseq[SIDE_CALLER] == 0 && c->bye_cseq[SIDE_CALLEE] == 0) {
+        arm_session(p, c);
+    }
     dialog_store(p, c);
 }
 
-/* Where a party asks to be found from now on; it counts once its request is answered 2xx. */
-static void refresh_asked(proxy *p, const hop *h, call *c, enum call_side from)
-{
-    enum call_text target = from == SIDE_CALLER ? TEXT_CALLER : TEXT_CALLEE;
-    enum call_text next = from == SIDE_CALLER ? TEXT_CALLER_NEXT : TEXT_CALLEE_NEXT;
-    span contact;
-
-    if (h->sip->sip_contact == NULL) {
-        return;
-    }
-    contact = span_of_url(msg_home(h->msg), h->sip->sip_contact->m_url);
-    if (strcmp(contact.text, call_text(c, target)) != 0) {
-        call_set(p->calls, c, next, contact);
-        c->next_cseq[from] = h->sip->sip_cseq->cs_seq;
-    }
-}
-
-/* A BYE that the server sees. */
+/* A request that the server sees, and takes for one of the party that it names. */
 static bool counts(const proxy *p, const hop *h, const call *c, enum call_side from,
                    const url_t *next)
 {
     flow host = {0};
+    su_home_t home[1] = {SU_HOME_INIT(home)};
+    url_t *callee;
+    bool same;
 
     if (!c->behind_server) {
         return true;
@@ -254,7 +279,85 @@ static bool counts(const proxy *p, const hop *h, const call *c, enum call_side f
     if (from == SIDE_CALLEE) {
         return h->from_server;
     }
-    return is_server(p, next) || !flow_parse_host(&host, next->url_host);
+    if (is_server(p, next) || !flow_parse_host(&host, next->url_host)) {
+        return true;
+    }
+    if (c->onward) {
+        return false;
+    }
+    /* A server that is a party itself may give another of its addresses as its contact. */
+    su_home_init(home);
+    callee = url_make(home, call_text(c, TEXT_CALLEE));
+    same = callee != NULL && same_place(next, callee);
+    su_home_deinit(home);
+    return same;
+}
+
+/* True if a request that comes from a client bears the route that the server wrote for it. By what
+ * is in there, a server may know its dialogs: without it, a BYE goes to the other party and ends
+ * nothing at the server. */
+static bool by_the_book(const proxy *p, const hop *h, const call *c, enum call_side from)
+{
+    su_home_t *home = msg_home(h->msg);
+    const char *text = call_text(c, TEXT_SERVER_ROUTE);
+    sip_route_t *wrote = *text != 0 ? sip_route_make(home, text) : NULL;
+    const char *expected[MAX_ROUTES];
+    const sip_route_t *r = h->sip->sip_route;
+    size_t count = 0;
+
+    if (h->from_server || !c->behind_server) {
+        return true;
+    }
+    if (wrote == NULL && from == SIDE_CALLER) { /* it did not send the INVITE on through us */
+        wrote = sip_route_make(home, call_text(c, TEXT_CALLEE_ROUTE));
+        if (wrote != NULL && is_server(p, wrote->r_url)) {
+            wrote->r_next = NULL;
+        } else {
+            wrote = NULL;
+        }
+    }
+    for (; wrote != NULL && count < MAX_ROUTES; wrote = wrote->r_next) {
+        expected[count++] = url_as_string(home, wrote->r_url);
+    }
+    for (size_t i = 0; i < count; i++, r = r->r_next) {
+        const char *wanted = expected[from == SIDE_CALLER ? i : count - 1 - i];
+
+        if (r == NULL || wanted == NULL || strcmp(wanted, url_as_string(home, r->r_url)) != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Where a party asks to be found from now on; it counts once its request is answered 2xx. False: it
+ * is too long to be kept. */
+static bool refresh_asked(proxy *p, const hop *h, call *c, enum call_side from)
+{
+    enum call_text target = from == SIDE_CALLER ? TEXT_CALLER : TEXT_CALLEE;
+    enum call_text next = from == SIDE_CALLER ? TEXT_CALLER_NEXT : TEXT_CALLEE_NEXT;
+    span contact;
+
+    if (h->sip->sip_contact == NULL) {
+        return true;
+    }
+    contact = span_of_url(msg_home(h->msg), h->sip->sip_contact->m_url);
+    if (strcmp(contact.text, call_text(c, target)) != 0) {
+        if (!call_set(p->calls, c, next, contact)) {
+            return false;
+        }
+        c->next_cseq[from] = h->sip->sip_cseq->cs_seq;
+    }
+    return true;
+}
+
+/* A BYE of a call that is up. */
+static void bye_seen(proxy *p, const hop *h, call *c, enum call_side from, const url_t *next)
+{
+    c->doubted = c->doubted || !by_the_book(p, h, c, from);
+    if (counts(p, h, c, from, next)) {
+        arm_bye(p, c);
+        c->bye_cseq[from] = h->sip->sip_cseq->cs_seq;
+    }
 }
 
 int dialog_request(proxy *p, hop *h, call *c, enum call_side from, const url_t *next)
@@ -271,25 +374,20 @@ int dialog_request(proxy *p, hop *h, call *c, enum call_side from, const url_t *
     if (method == sip_method_cancel) {
         return 0;
     }
-    if (cseq > CALL_MAX_CSEQ) {
-        p->count.undroppable++;
-        return 400;
-    }
     if (cseq > c->cseq[from]) {
         c->cseq[from] = cseq;
         c->changed = true;
     }
-    if (method == sip_method_invite || method == sip_method_update) {
-        refresh_asked(p, h, c, from);
+    if ((method == sip_method_invite || method == sip_method_update) &&
+        counts(p, h, c, from, next) && !refresh_asked(p, h, c, from)) {
+        return 513;
     }
     if (method == sip_method_bye && c->answered && c->state == CALL_ENDING &&
         h->from_server == (from == SIDE_CALLEE)) {
         return 200; /* it crossed ours (which may come by here again, on its way to the callee) */
     }
-    if (method == sip_method_bye && c->answered && c->state != CALL_ENDING &&
-        counts(p, h, c, from, next)) {
-        c->bye_cseq[from] = cseq;
-        call_due(p->calls, c, proxy_now_us() + 64 * p->config->t1_us + SECOND_US);
+    if (method == sip_method_bye && c->answered && c->state != CALL_ENDING) {
+        bye_seen(p, h, c, from, next);
     } else if (c->changed) {
         dialog_store(p, c);
     }
@@ -307,12 +405,16 @@ static void bye_answered(proxy *p, call *c, enum call_side from, const sip_t *si
         (from == SIDE_CALLER && c->behind_server && !from_server)) {
         return;
     }
-    if (status < 300 || status == 481 || status == 408) {
+    if (status >= 300 && status != 481 && status != 408) {
+        c->bye_cseq[from] = 0;
+        if (c->state == CALL_INCALL) {
+            arm(p, c);
+        }
+    } else if (c->doubted && c->parent == NULL) {
+        end_call(p, c, END_COMPLETED); /* with a BYE of our own, that the server knows */
+    } else {
         dialog_over(p, c, END_COMPLETED);
-        return;
     }
-    c->bye_cseq[from] = 0;
-    arm_session(p, c);
 }
 
 /* Both targets as they are from now on, and the session's interval. */
@@ -375,12 +477,12 @@ bool dialog_response(proxy *p, sip_t *sip, bool from_server, bool ingress)
         }
         return true;
     }
-    if (c == NULL) {
-        return from_server && (forked(p, sip) || !too_late(p));
+    if (c == NULL || !c->answered) {
+        return from_server && (forked(p, sip) || (c == NULL && !too_late(p)));
     }
-    if (c->state == CALL_ENDING && c->answered) {
+    if (c->state == CALL_ENDING) {
         end_ack(p, c);
         return false;
     }
-    return c->answered;
+    return true;
 }

@@ -10,6 +10,8 @@
 #include "proxy_internal.h"
 
 #define TRIES 3
+#define EPISODE_US (60 * SECOND_US)
+#define LAST_CSEQ (CALL_MAX_CSEQ + 60000) /* above all that are let through */
 #define SURPLUS                                                                                    \
     1000 /* of calls that end at a time, beyond which a caller's BYE is sent only once */
 
@@ -140,6 +142,21 @@ void end_done(proxy *p, call *c)
     call_free(p->calls, c);
 }
 
+/* There is nothing more to do: its place is another's. One line an episode. */
+static void refused(proxy *p, int status)
+{
+    uint64_t now = proxy_now_us();
+
+    p->count.cut_refused++;
+    if (now > p->refused_us + EPISODE_US) {
+        log_say(LOG_WARNING,
+                "a BYE to a call that has lost its place was answered %d: the server may have more "
+                "calls than it should; cut_refused counts them",
+                status);
+    }
+    p->refused_us = now;
+}
+
 static void confirm(struct ending *e, int status)
 {
     uint64_t took = proxy_now_us() - e->decided_us;
@@ -148,10 +165,11 @@ static void confirm(struct ending *e, int status)
         return;
     }
     e->confirmed = true;
+    if (e->call->cause == END_COMPLETED) {
+        return; /* nobody's victim; it was over, or is now */
+    }
     if (status >= 300 && status != 481 && status != 408) {
-        e->p->count.cut_refused++;
-        log_limited(&e->p->limits[LIMIT_END], LOG_WARNING,
-                    "the server answered %d to the BYE of a call that has lost its place", status);
+        refused(e->p, status);
     }
     seven_note(&e->p->cut_us, took);
     e->p->count.cut_within_1s += took <= SECOND_US;
@@ -185,18 +203,20 @@ static int on_answer(void *magic, nta_outgoing_t *out, sip_t const *sip)
     return 0;
 }
 
-/* A try after the first leaves room for what its party may have sent meanwhile. */
+/* A try after the first leaves room for what its party may have sent meanwhile; the last one also
+ * for what it may have sent in a way that we did not know for this call's. */
 static uint32_t bye_cseq(const struct ending *e, enum call_side to)
 {
-    static const uint32_t beyond[TRIES] = {1, 100, 60000};
     uint32_t used = e->call->cseq[to == SIDE_CALLEE ? SIDE_CALLER : SIDE_CALLEE];
 
-    return used + beyond[e->tries[to] < TRIES ? e->tries[to] : TRIES - 1];
+    return e->tries[to] == 0 ? used + 1 : e->tries[to] == 1 ? used + 100 : LAST_CSEQ;
 }
 
 static const char *reason_of(enum proxy_end end)
 {
     switch (end) {
+    case END_COMPLETED:
+        return "Q.850;cause=16;text=\"Terminated\"";
     case END_NO_ACK:
         return "SIP;cause=408;text=\"No ACK\"";
     case END_VANISHED:

@@ -38,6 +38,8 @@ static const figure table[] = {
     {"exempt_places", "seven_sip_exempt_places", NULL, "Exempt calls that may be up.", NUMBER32,
      F(exempt_places)},
     {"exempt", "seven_sip_exempt_calls", NULL, "Exempt calls up.", NUMBER32, F(exempt)},
+    {"unplaced", "seven_sip_unplaced_calls", NULL,
+     "Calls up beyond the places: since fewer are left, or detect_only.", NUMBER32, F(unplaced)},
     {"t_m_us", "seven_sip_t_m_seconds", NULL, "t_M: beyond it a call is overdue.", TIME_US,
      F(t_m_us)},
     {"t_m_learned", "seven_sip_t_m_learned", NULL, "1 if t_M is learned, 0 if it is fixed.", FLAG,

@@ -18,7 +18,8 @@
 
 enum flow_leg {
     FLOW_INGRESS, /* the outer peer called: the call's place is counted here */
-    FLOW_EGRESS   /* the server called it */
+    FLOW_EGRESS,  /* the server called it */
+    FLOW_ONWARD   /* the same, for a call that came in with this Call-ID and is known */
 };
 
 /** An address with its transport. family 0: it is not known. */

@@ -4,9 +4,10 @@
  *
  * The server transaction takes in what the caller sends again and its ACK of an error. The client
  * transaction sends the INVITE again and tells us if there is no answer; it is let go with the
- * first provisional response, after which it has nothing more to send (RFC 3261 17.1.1.2): kept to
- * the end, it and its messages would stay for timer D, 32 s, ten times what the call itself takes.
- * What comes later finds its way by our branch, and we ACK errors ourselves.
+ * first response, after which it has nothing more to send (RFC 3261 17.1.1.2): kept to the end, it
+ * and its messages would stay for timer D, 32 s, ten times what the call itself takes. So nta does
+ * not get to know that response for one of its own (see parser.c): it finds its way by our branch,
+ * as all later ones do, must come from the server, and errors we ACK ourselves.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -19,24 +20,44 @@ struct invite {
     proxy *p;
     call *call;
     nta_incoming_t *in;  /* NULL once the caller has its final answer */
-    nta_outgoing_t *out; /* NULL before it is sent, and after the first provisional response */
-    msg_t *sent;         /* the INVITE as sent; NULL before */
+    nta_outgoing_t *out; /* NULL before it is sent, and after the first response */
+    msg_t *sent;         /* the INVITE as sent; NULL before, and once it was challenged */
     url_t *next;
     char branch[BRANCH_SIZE];
     bool cancelled;             /* by the caller */
     bool cancel;                /* we want it cancelled */
     bool cancel_sent;           /* which must wait for a first answer (RFC 3261 9.1) */
-    struct invite *later, **at; /* in the list of those held */
+    struct invite_list *list;   /* those held or challenged, or NULL */
+    struct invite *later, **at; /* in it */
 };
 
-static void forget(struct invite *i)
+static void append(struct invite_list *list, struct invite *i)
 {
-    if (i->at != NULL) {
-        *i->at = i->later;
-        if (i->later != NULL) {
-            i->later->at = i->at;
-        }
+    i->list = list;
+    i->later = NULL;
+    i->at = list->first != NULL ? list->end : &list->first;
+    *i->at = i;
+    list->end = &i->later;
+}
+
+static void take_off(struct invite *i)
+{
+    if (i->list == NULL) {
+        return;
     }
+    *i->at = i->later;
+    if (i->later != NULL) {
+        i->later->at = i->at;
+    } else {
+        i->list->end = i->at;
+    }
+    i->list = NULL;
+}
+
+/* Lets the transactions and messages go. */
+static void let_go(struct invite *i)
+{
+    take_off(i);
     if (i->in != NULL) {
         nta_incoming_bind(i->in, NULL, NULL);
         nta_incoming_destroy(i->in);
@@ -45,9 +66,17 @@ static void forget(struct invite *i)
         nta_outgoing_destroy(i->out);
     }
     msg_destroy(i->sent);
-    i->call->work = NULL;
+    i->in = NULL;
+    i->out = NULL;
+    i->sent = NULL;
     i->p->trim_us = proxy_now_us();
     i->p->trims = 0;
+}
+
+static void forget(struct invite *i)
+{
+    let_go(i);
+    i->call->work = NULL;
     free(i);
 }
 
@@ -156,12 +185,12 @@ void invite_abandon(proxy *p, call *c, int status, const char *phrase, enum prox
     struct invite *i = c->work;
 
     place_leave(p, c, end);
-    if (i == NULL) { /* CHALLENGED */
+    if (i == NULL) { /* there was no memory for it */
         call_free(p->calls, c);
         return;
     }
     reply(i, status, phrase);
-    if (i->sent == NULL) { /* HELD */
+    if (i->sent == NULL) { /* HELD or CHALLENGED: nothing is at the server */
         forget(i);
         call_free(p->calls, c);
         return;
@@ -181,8 +210,7 @@ void invite_due(proxy *p, call *c)
         forget(i);
         end_done(p, c);
     } else if (c->state == CALL_CHALLENGED) {
-        place_leave(p, c, END_FAILED);
-        call_free(p->calls, c);
+        invite_abandon(p, c, SIP_408_REQUEST_TIMEOUT, END_FAILED);
     } else if (i->cancelled) {
         invite_abandon(p, c, SIP_487_REQUEST_CANCELLED, END_CANCELLED);
     } else {
@@ -296,13 +324,15 @@ static void failed(struct invite *i, msg_t *msg)
         return;
     }
     pass_on(i, msg);
-    forget(i);
     if (again) {
+        let_go(i);
+        append(&p->challenged[c->exempt], i);
         c->state = CALL_CHALLENGED;
         c->since_us = proxy_now_us();
         call_due(p->calls, c, c->since_us + TRY_AGAIN_US);
         return;
     }
+    forget(i);
     place_leave(p, c, end);
     call_free(p->calls, c);
 }
@@ -320,24 +350,18 @@ static void on_status(struct invite *i, msg_t *msg)
     }
 }
 
-/* The first response, or none; nta ACKs it if it is an error. */
-static int on_response(void *magic, nta_outgoing_t *out, sip_t const *sip)
+/* There was no response, and nta made one: 408, or 503 if it cannot be sent. */
+static int on_no_response(void *magic, nta_outgoing_t *out, sip_t const *sip)
 {
     struct invite *i = magic;
     msg_t *msg = nta_outgoing_getresponse(out);
 
-    if (i == NULL || sip == NULL || sip->sip_status == NULL || msg == NULL) {
+    if (i == NULL || sip == NULL || sip->sip_status == NULL || msg == NULL ||
+        sip->sip_status->st_status < 300) {
         msg_destroy(msg);
         return 0;
     }
-    i->p->count.responses += !nta_msg_is_internal(msg);
-    if (sip->sip_status->st_status < 200) {
-        i->out = NULL;
-    }
-    on_status(i, msg);
-    if (sip->sip_status->st_status < 200) {
-        nta_outgoing_destroy(out);
-    }
+    failed(i, msg);
     return 0;
 }
 
@@ -348,12 +372,23 @@ static struct invite *invite_of(proxy *p, const sip_t *sip)
          (c = call_alike(p->calls, sip->sip_call_id->i_id, sip->sip_from->a_tag, c)) != NULL;) {
         struct invite *i = c->answered || c->parent != NULL ? NULL : c->work;
 
-        if (i != NULL && i->out == NULL && i->sent != NULL &&
-            strcmp(i->branch, sip->sip_via->v_branch) == 0) {
+        if (i != NULL && i->sent != NULL && strcmp(i->branch, sip->sip_via->v_branch) == 0) {
             return i;
         }
     }
     return NULL;
+}
+
+bool invite_came_by(const call *c, const sip_via_t *via)
+{
+    const struct invite *i = c->answered || c->parent != NULL ? NULL : c->work;
+
+    for (; i != NULL && i->sent != NULL && via != NULL; via = via->v_next) {
+        if (via->v_branch != NULL && strcmp(via->v_branch, i->branch) == 0) {
+            return true;
+        }
+    }
+    return false;
 }
 
 bool invite_response(proxy *p, msg_t *msg, sip_t *sip)
@@ -362,6 +397,10 @@ bool invite_response(proxy *p, msg_t *msg, sip_t *sip)
     int status = sip->sip_status->st_status;
 
     if (i != NULL) {
+        if (i->out != NULL) {
+            nta_outgoing_destroy(i->out);
+            i->out = NULL;
+        }
         if (status >= 300) {
             send_ack(i, sip);
         }
@@ -387,7 +426,7 @@ static bool forward(struct invite *i)
     int from = listener_for(p, i->next, 0);
 
     i->out = nta_outgoing_mcreate(
-        p->agent, on_response, i, (url_string_t *)i->next, msg, NTATAG_BRANCH_KEY(i->branch),
+        p->agent, on_no_response, i, (url_string_t *)i->next, msg, NTATAG_BRANCH_KEY(i->branch),
         TAG_IF(from >= 0, TPTAG_IDENT(p->listeners[from >= 0 ? from : 0].ident)), TAG_END());
     if (i->out == NULL) {
         msg_destroy(msg);
@@ -409,15 +448,10 @@ static void forward_or_fail(struct invite *i)
 
 void invite_round(proxy *p)
 {
-    while (p->held != NULL) {
-        struct invite *i = p->held;
+    while (p->held.first != NULL) {
+        struct invite *i = p->held.first;
 
-        p->held = i->later;
-        if (i->later != NULL) {
-            i->later->at = &p->held;
-        }
-        i->later = NULL;
-        i->at = NULL;
+        take_off(i);
         forward_or_fail(i);
     }
 }
@@ -426,23 +460,10 @@ uint32_t invite_held(const proxy *p)
 {
     uint32_t count = 0;
 
-    for (const struct invite *i = p->held; i != NULL; i = i->later) {
+    for (const struct invite *i = p->held.first; i != NULL; i = i->later) {
         count++;
     }
     return count;
-}
-
-static void hold(struct invite *i)
-{
-    proxy *p = i->p;
-
-    i->call->state = CALL_HELD;
-    i->later = p->held;
-    i->at = &p->held;
-    if (p->held != NULL) {
-        p->held->at = &i->later;
-    }
-    p->held = i;
 }
 
 /* The server transaction, the 100 that stops the caller's retransmissions, and on it goes. */
@@ -472,7 +493,8 @@ static void begin(proxy *p, hop *h, call *c)
     nta_incoming_bind(i->in, on_cancel, i);
     nta_incoming_treply(i->in, SIP_100_TRYING, TAG_END());
     if (p->config->forward_round) {
-        hold(i);
+        c->state = CALL_HELD;
+        append(&p->held, i);
     } else {
         forward_or_fail(i);
     }
@@ -531,6 +553,7 @@ static bool second_try(proxy *p, hop *h, uint64_t key)
             if (!fill(p, h, c, key)) {
                 return false;
             }
+            invite_forget(c);
             begin(p, h, c);
             return true;
         }
@@ -567,10 +590,28 @@ static bool is_exempt(const proxy *p, const hop *h)
            config_exempt_callee(p->config, h->sip->sip_request->rq_url);
 }
 
+/* A call that was challenged is not up at the server. Its place waits for its next try, unless
+ * somebody wants it before: else whoever cannot authenticate could keep places by asking. */
+static void make_room(proxy *p, bool exempt)
+{
+    struct invite *oldest = exempt ? p->challenged[true].first : NULL;
+
+    if (exempt && p->exempt_up < p->config->exempt_calls) {
+        return;
+    }
+    if (oldest == NULL && seven_free(p->pool) == 0) {
+        oldest = p->challenged[false].first;
+    }
+    if (oldest != NULL) {
+        invite_abandon(p, oldest->call, SIP_408_REQUEST_TIMEOUT, END_FAILED);
+    }
+}
+
 static void newcomer(proxy *p, hop *h, uint64_t key)
 {
     span texts[CALL_TEXTS];
     call *c, *victim;
+    bool exempt;
 
     texts_of(h, texts);
     if ((c = call_add(p->calls, texts)) == NULL || !fill(p, h, c, key)) {
@@ -580,7 +621,9 @@ static void newcomer(proxy *p, hop *h, uint64_t key)
         answer(p, h->msg, SIP_513_MESSAGE_TOO_LARGE, false);
         return;
     }
-    if (!place_take(p, c, is_exempt(p, h), &victim)) {
+    exempt = is_exempt(p, h);
+    make_room(p, exempt);
+    if (!place_take(p, c, exempt, &victim)) {
         call_free(p->calls, c);
         refusals_add(p->refusals, key, proxy_now_us());
         refuse(p, h);

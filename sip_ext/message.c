@@ -80,7 +80,8 @@ void answer(proxy *p, msg_t *msg, int status, const char *phrase, bool with_retr
     sip_t *sip = sip_object(msg);
     sip_retry_after_t after[1];
     char tag[24];
-    const char *unsupported = NULL;
+    sip_unsupported_t unsupported[1];
+    bool list = status == 420 && sip->sip_proxy_require != NULL;
 
     if (sip->sip_request->rq_method == sip_method_ack) {
         msg_destroy(msg);
@@ -90,11 +91,11 @@ void answer(proxy *p, msg_t *msg, int status, const char *phrase, bool with_retr
         own_tag(p, sip, tag);
         sip_to_tag(msg_home(msg), sip->sip_to, tag);
     }
-    if (status == 420 && sip->sip_proxy_require->k_items != NULL) {
-        unsupported = sip->sip_proxy_require->k_items[0];
+    sip_unsupported_init(unsupported);
+    if (list) {
+        unsupported->k_items = sip->sip_proxy_require->k_items;
     }
-    nta_msg_treply(p->agent, msg, status, phrase,
-                   TAG_IF(unsupported, SIPTAG_UNSUPPORTED_STR(unsupported)),
+    nta_msg_treply(p->agent, msg, status, phrase, TAG_IF(list, SIPTAG_UNSUPPORTED(unsupported)),
                    TAG_IF(with_retry_after, SIPTAG_RETRY_AFTER(retry_after(p, after))), TAG_END());
 }
 

@@ -15,8 +15,10 @@
 #define MAX_MESSAGE 65536
 #define YEAR_US (UINT64_C(365) * 86400 * SECOND_US)
 #define KEY_NAME "key"
-#define SPIN_US 50      /* a turn of the event loop that is shorter did nothing */
-#define REST_NS 300000L /* and then it rests */
+#define T_M_NAME "t_m"
+#define REMEMBER_US (10 * SECOND_US) /* at most so often */
+#define SPIN_US 50                   /* a turn of the event loop that is shorter did nothing */
+#define REST_NS 300000L              /* and then it rests */
 
 /* Two years ahead of the system's, so that calls of before a restart have a start. */
 uint64_t proxy_now_us(void)
@@ -52,11 +54,14 @@ static bool record_route(proxy *p, hop *h, const url_t *next)
 {
     flow outer = h->source;
 
-    outer.leg = h->from_server ? FLOW_EGRESS : FLOW_INGRESS;
+    outer.leg = FLOW_INGRESS;
     if (h->from_server) {
         char transport[8] = "udp";
         int to = listener_for(p, next, h->listener);
 
+        outer.leg = call_alike(p->calls, h->sip->sip_call_id->i_id, h->sip->sip_from->a_tag, NULL)
+                        ? FLOW_ONWARD
+                        : FLOW_EGRESS;
         memset(&outer.family, 0, sizeof outer - offsetof(flow, family));
         if (flow_parse_host(&outer, next->url_host)) {
             url_param(next->url_params, "transport", transport, sizeof transport);
@@ -82,15 +87,26 @@ static void learn_server_route(proxy *p, const hop *h)
     while (own != NULL && !is_ours(p, own->r_url)) {
         own = own->r_next;
     }
-    if (own == NULL || own == sip->sip_record_route) {
-        return;
-    }
     for (; c != NULL; c = call_alike(p->calls, sip->sip_call_id->i_id, sip->sip_from->a_tag, c)) {
-        if (!c->answered && c->invite_cseq == sip->sip_cseq->cs_seq) {
+        if (!invite_came_by(c, sip->sip_via)) {
+            continue; /* another with the same Call-ID and tag */
+        }
+        c->onward = true;
+        if (own != NULL && own != sip->sip_record_route) {
             call_set(p->calls, c, TEXT_SERVER_ROUTE,
                      span_of_routes(msg_home(h->msg), sip->sip_record_route, own, true));
         }
     }
+}
+
+/* A CSeq beyond which none is left for a BYE. In a dialog that we do not know, too: servers may
+ * take tags for the same that we do not. */
+static bool undroppable(const hop *h)
+{
+    sip_method_t method = h->sip->sip_request->rq_method;
+
+    return method != sip_method_ack && method != sip_method_cancel &&
+           h->sip->sip_cseq->cs_seq > CALL_MAX_CSEQ;
 }
 
 static void pass(proxy *p, hop *h)
@@ -104,15 +120,20 @@ static void pass(proxy *p, hop *h)
     int status;
 
     if (next == NULL) {
-        answer(p, h->msg, SIP_404_NOT_FOUND, false);
+        status = is_sip(sip->sip_request->rq_url) ? 404 : 416;
+        answer(p, h->msg, status, sip_status_phrase(status), false);
+        return;
+    }
+    if (!fresh && undroppable(h)) {
+        p->count.undroppable++;
+        answer(p, h->msg, 400, "CSeq Too High", false);
         return;
     }
     if (!fresh &&
         (c = call_find(p->calls, sip->sip_call_id->i_id, sip->sip_from->a_tag, sip->sip_to->a_tag,
                        &from)) != NULL &&
         (status = dialog_request(p, h, c, from, next)) != 0) {
-        answer(p, h->msg, status, status == 400 ? "CSeq Too High" : sip_status_phrase(status),
-               false);
+        answer(p, h->msg, status, sip_status_phrase(status), false);
         return;
     }
     if (fresh && h->from_server && method == sip_method_invite) {
@@ -125,18 +146,24 @@ static void pass(proxy *p, hop *h)
     send_request(p, h, next, fresh && method == sip_method_cancel && !h->from_server);
 }
 
-/* An INVITE from a client without a To-tag; or with one that is of no dialog that we know, nor of
- * one that was set up through us: else a tag of one's own making would be a call without a place.
- */
+/* An INVITE from a client starts a call, unless it is within one: its tags are those of a call that
+ * was answered, or our token shows a dialog that the server began, of which we keep nothing. Else a
+ * tag of one's own making, or the token of a call that is over, would be a call without a place. */
 static bool starts_call(proxy *p, const hop *h)
 {
     const sip_t *sip = h->sip;
     enum call_side from;
+    const call *c;
 
-    return sip->sip_request->rq_method == sip_method_invite && !h->from_server &&
-           (sip->sip_to->a_tag == NULL ||
-            (h->passes == 0 && call_find(p->calls, sip->sip_call_id->i_id, sip->sip_from->a_tag,
-                                         sip->sip_to->a_tag, &from) == NULL));
+    if (sip->sip_request->rq_method != sip_method_invite || h->from_server) {
+        return false;
+    }
+    if (sip->sip_to->a_tag == NULL) {
+        return true;
+    }
+    c = call_find(p->calls, sip->sip_call_id->i_id, sip->sip_from->a_tag, sip->sip_to->a_tag,
+                  &from);
+    return c != NULL ? !c->answered : h->passes == 0 || h->token.leg != FLOW_EGRESS;
 }
 
 static void on_request(proxy *p, msg_t *msg, sip_t *sip)
@@ -172,6 +199,7 @@ static void on_late_response(proxy *p, msg_t *msg, sip_t *sip)
     unsigned listener;
 
     p->count.responses++;
+    parser_branch(sip);
     if (sip->sip_via == NULL || !branch_read(p, sip, &ingress, &listener)) {
         msg_destroy(msg);
         return;
@@ -228,6 +256,29 @@ static void trim(proxy *p, uint64_t now)
     }
 }
 
+/* What t_M was before, if it is to be learned and the store has it. */
+static void recall(proxy *p)
+{
+    if (p->store != NULL && p->config->policy.t_m_us == 0 &&
+        store_get(p->store, T_M_NAME, &p->stored_t_m, sizeof p->stored_t_m) ==
+            sizeof p->stored_t_m) {
+        seven_recall(p->pool, p->stored_t_m);
+    }
+}
+
+/* Now and then, and at the end. */
+static void remember(proxy *p)
+{
+    uint64_t t_m = p->pool != NULL ? seven_t_m(p->pool) : p->stored_t_m;
+
+    if (p->store != NULL && t_m != p->stored_t_m && p->config->policy.t_m_us == 0) {
+        p->stored_t_m = t_m;
+        if (!store_set(p->store, T_M_NAME, &t_m, sizeof t_m)) {
+            p->count.store_errors++;
+        }
+    }
+}
+
 static void on_tick(proxy *p, su_timer_t *timer, proxy *same)
 {
     uint64_t now = proxy_now_us();
@@ -241,6 +292,10 @@ static void on_tick(proxy *p, su_timer_t *timer, proxy *same)
         } else {
             dialog_due(same, c);
         }
+    }
+    if (now > same->remembered_us + REMEMBER_US) {
+        same->remembered_us = now;
+        remember(same);
     }
     trim(same, now);
     look_idle(same);
@@ -283,7 +338,7 @@ static void before_poll(su_prepoll_magic_t *magic, su_root_t *root)
             p->count.store_errors++;
         }
     }
-    if (p->held != NULL && !p->round_armed) {
+    if (p->held.first != NULL && !p->round_armed) {
         uint64_t round = p->config->policy.round_us, now = proxy_now_us();
 
         p->round_armed = true;
@@ -397,20 +452,12 @@ static bool restore_one(void *context, uint64_t key, const void *value, size_t l
         p->count.store_errors++;
         return true;
     }
+    c->id = key;
     p->count.restored += c->parent == NULL;
     if (c->session_s != 0) {
         call_due(p->calls, c, proxy_now_us() + (c->session_s + UINT64_C(32)) * SECOND_US);
     }
     return true;
-}
-
-static void over(proxy *p, call *c)
-{
-    if (c->answered) {
-        end_call(p, c, END_CUT_INCALL);
-    } else {
-        invite_abandon(p, c, SIP_503_SERVICE_UNAVAILABLE, END_CUT_WAITING);
-    }
 }
 
 /* ---- life ----------------------------------------------------------------------------------- */
@@ -431,9 +478,6 @@ static bool start(proxy *p, char *error, size_t size)
     uint32_t places = p->config->policy.places;
 
     quiet();
-    if (!place_pool(p, &p->config->policy, error, size)) {
-        return false;
-    }
     p->calls = calls_create(places + p->config->exempt_calls, proxy_now_us());
     p->refusals = refusals_create();
     p->tick = su_timer_create(su_root_task(p->root), TICK_MS);
@@ -452,7 +496,10 @@ static bool start(proxy *p, char *error, size_t size)
         snprintf(error, size, "the calls in the store cannot be read");
         return false;
     }
-    place_all(p, over);
+    if (!place_pool(p, &p->config->policy, error, size)) {
+        return false;
+    }
+    recall(p);
     return su_timer_set_for_ever(p->tick, on_tick, p) == 0 &&
            su_root_add_prepoll(p->root, before_poll, (su_prepoll_magic_t *)p) == 0;
 }
@@ -478,7 +525,14 @@ proxy *proxy_create(su_root_t *root, const config *c, store *s, char *error, siz
     return p;
 }
 
-/* Another k or strategy needs another pool, in which the calls take their places again. */
+/* Another k or strategy needs another pool, in which the calls take their places again. So does the
+ * end of detect_only: who was only said to have lost its place is up, and counts. */
+static bool needs_pool(const proxy *p, const config *c)
+{
+    return !seven_policy_equal(&c->policy, &p->config->policy) ||
+           (p->config->detect_only && !c->detect_only && p->unplaced > 0);
+}
+
 static bool replace_pool(proxy *p, const config *c, char *error, size_t error_size)
 {
     seven_tally old;
@@ -490,16 +544,12 @@ static bool replace_pool(proxy *p, const config *c, char *error, size_t error_si
     p->before.admitted += old.admitted;
     p->before.replaced += old.replaced;
     p->before.refused += old.refused;
-    p->exempt_up = 0;
-    p->config = c;
-    place_all(p, over);
     return true;
 }
 
 bool proxy_reload(proxy *p, const config *c, char *error, size_t error_size)
 {
-    if (!seven_policy_equal(&c->policy, &p->config->policy) &&
-        !replace_pool(p, c, error, error_size)) {
+    if (needs_pool(p, c) && !replace_pool(p, c, error, error_size)) {
         return false;
     }
     p->config = c;
@@ -540,12 +590,14 @@ void proxy_destroy(proxy *p)
     if (p->calls != NULL) {
         calls_each(p->calls, forget, p);
     }
+    remember(p);
     nta_agent_destroy(p->agent);
     calls_destroy(p->calls);
     refusals_destroy(p->refusals);
     free(p->class);
     free(p->pool_block);
     free(p->slots);
+    free(p->line);
     su_home_deinit(p->home);
     free(p);
 }
@@ -579,6 +631,7 @@ void proxy_get_status(const proxy *p, proxy_status *status)
     status->ending = p->ending;
     status->exempt_places = p->config->exempt_calls;
     status->exempt = p->exempt_up;
+    status->unplaced = place_lacking(p);
     status->t_m_us = seven_t_m(p->pool);
     status->t_m_learned = policy->t_m_us == 0;
     status->pmod = seven_pmod(p->pool, now);

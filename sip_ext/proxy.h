@@ -38,9 +38,9 @@ proxy *proxy_create(su_root_t *root, const struct config *config, struct store *
                     size_t error_size);
 
 /**
- * Goes on with another configuration, made by config_reload(), and loses no call but those that
- * fewer places have no room for: the ones longest up are ended. On success the old configuration
- * may be freed; on failure nothing has changed.
+ * Goes on with another configuration, made by config_reload(), and loses no call: those that fewer
+ * places have no room for go on without, and have the places that become free before newcomers do.
+ * On success the old configuration may be freed; on failure nothing has changed.
  */
 bool proxy_reload(proxy *p, const struct config *config, char *error, size_t error_size);
 
@@ -81,6 +81,7 @@ typedef struct proxy_status {
     uint32_t ending;          /* without a place, their end not confirmed yet: CANCEL or BYE sent */
     uint32_t exempt_places;   /* exempt_calls */
     uint32_t exempt;          /* exempt calls up, in places of their own */
+    uint32_t unplaced;        /* calls up beyond the places: since fewer are left, or detect_only */
     uint64_t t_m_us;          /* t_M now */
     bool t_m_learned;         /* it is learned, not fixed */
     uint64_t pmod;            /* PMod of this round */

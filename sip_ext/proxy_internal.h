@@ -50,6 +50,11 @@ struct listener {
 struct invite;
 struct refusals;
 
+/* In the order in which they came. */
+struct invite_list {
+    struct invite *first, **end; /* end: where the next is linked, if there is a first */
+};
+
 struct proxy {
     su_root_t *root;
     su_home_t home[1];
@@ -72,16 +77,22 @@ struct proxy {
     seven_rng rng;
     call **slots; /* the call at each place */
     uint32_t exempt_up, ending;
+    uint32_t unplaced; /* calls up without a place */
+    call **line;       /* those of them that wait for one; NULL where one has left the line */
+    uint32_t line_first, line_end;
 
-    struct invite *held; /* newcomers of this round */
+    struct invite_list held;          /* newcomers of this round */
+    struct invite_list challenged[2]; /* with a place of the pool, and an exempt one */
     su_timer_t *tick, *round;
     bool round_armed;
     uint64_t last_turn_us, last_seen;
     bool commit; /* something was put into the store */
     void (*idle)(void *context);
     void *idle_context;
-    uint64_t trim_us; /* when a call was set up last */
-    unsigned trims;   /* times that memory was given back to the system since */
+    uint64_t refused_us;                /* when the server last refused a BYE of ours */
+    uint64_t stored_t_m, remembered_us; /* t_M in the store, and when it was put there */
+    uint64_t trim_us;                   /* when a call was set up last */
+    unsigned trims;                     /* times that memory was given back to the system since */
 
     proxy_status count;
     seven_tally before; /* decisions of pools that a reload replaced */
@@ -120,8 +131,15 @@ url_t *hop_next(proxy *p, hop *h);
 /* Writes ourselves into the path of the dialog (RFC 3261 16.6 step 4, RFC 5658). */
 bool hop_record_route(proxy *p, hop *h, const flow *outer, const url_t *next);
 
-/* The listener to send from, or -1. */
+/* The listener to send from, or -1; the preferred one, of maybe another configuration, if it can
+ * be. */
 int listener_for(const proxy *p, const url_t *next, unsigned preferred);
+
+/* True for sip: and sips:. */
+bool is_sip(const url_t *url);
+
+/* True if two URIs name the same host and port. */
+bool same_place(const url_t *a, const url_t *b);
 
 /* True if a URI is an address that we listen on. */
 bool is_ours(const proxy *p, const url_t *url);
@@ -182,7 +200,13 @@ void refusals_add(struct refusals *r, uint64_t key, uint64_t now_us);
 
 /* ---- place.c: the pool, and the places of the exempt --------------------------------------- */
 
+/* Makes another pool by this policy, which goes on from the t_M of the one there was, and puts the
+ * calls there are into it. Those for which there is no place go on without, and have the first that
+ * become free. False, and nothing has changed: no memory. */
 bool place_pool(proxy *p, const seven_policy *policy, char *error, size_t error_size);
+
+/* Calls up beyond the places there are, exempt ones beyond theirs included. */
+uint32_t place_lacking(const proxy *p);
 
 /* Asks for a place. True: c has one; *victim is who lost it, or NULL. */
 bool place_take(proxy *p, call *c, bool exempt, call **victim);
@@ -192,9 +216,6 @@ void place_serve(proxy *p, call *c, uint64_t since_us);
 
 /* Gives the place back, for this reason; the call goes on without. */
 void place_leave(proxy *p, call *c, enum proxy_end end);
-
-/* Puts calls back into a new pool, the youngest first; those left over are handed to over(). */
-void place_all(proxy *p, void (*over)(proxy *p, call *c));
 
 /* ---- invite.c: a call being set up --------------------------------------------------------- */
 
@@ -213,6 +234,9 @@ void invite_forget(call *c);
 /* A response from the server to such an INVITE, after the first. False: the message is the caller's
  * still. */
 bool invite_response(proxy *p, msg_t *msg, sip_t *sip);
+
+/* True if an INVITE with these Vias is that of c, sent on by the server. */
+bool invite_came_by(const call *c, const sip_via_t *via);
 
 /* How many are held. */
 uint32_t invite_held(const proxy *p);

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "parser.h"
 #include "proxy_internal.h"
 
 static uint16_t port_of(const char *text, uint16_t otherwise)
@@ -36,9 +37,20 @@ static uint16_t url_port_of(const url_t *url)
                    transport != NULL && su_casematch(transport, "tls") ? 5061 : 5060);
 }
 
-static bool is_sip(const url_t *url)
+bool is_sip(const url_t *url)
 {
     return url->url_type == url_sip || url->url_type == url_sips;
+}
+
+bool same_place(const url_t *a, const url_t *b)
+{
+    flow host = {0};
+
+    if (!is_sip(a) || !is_sip(b) || a->url_host == NULL || url_port_of(a) != url_port_of(b)) {
+        return false;
+    }
+    return flow_parse_host(&host, a->url_host) ? flow_is_host(&host, b->url_host)
+                                               : su_casematch(a->url_host, b->url_host);
 }
 
 bool is_ours(const proxy *p, const url_t *url)
@@ -72,8 +84,8 @@ static uint8_t transport_of(const char *name)
                                        : CONFIG_TLS;
 }
 
-/* By its address, and its port or what it says of it: on one host, others have that address, too;
- * and over TCP it may call from any port. */
+/* By its address and port: on one host, others have that address, too. Over TCP it may call from
+ * any port, and says in its Via which one is its own. */
 static bool sent_by_server(const proxy *p, const hop *h)
 {
     const sip_via_t *via = h->sip->sip_via;
@@ -84,8 +96,11 @@ static bool sent_by_server(const proxy *p, const hop *h)
     if (h->source.port == p->server.port) {
         return true;
     }
+    if (h->source.transport == CONFIG_UDP) {
+        return false;
+    }
     if (h->sip->sip_request == NULL) {
-        return h->source.transport != CONFIG_UDP; /* on a connection that it made */
+        return true; /* on a connection that it made */
     }
     return via != NULL && flow_is_host(&p->server, via->v_host) &&
            port_of(via->v_port, h->source.transport == CONFIG_TLS ? 5061 : 5060) == p->server.port;
@@ -111,11 +126,18 @@ void hop_read(proxy *p, hop *h, msg_t *msg, sip_t *sip)
 
 /* ---- 16.3 ------------------------------------------------------------------------------- */
 
+#define MOST_FORWARDS 255U /* RFC 3261 20.22 */
+
 int hop_validate(proxy *p, hop *h)
 {
     sip_max_forwards_t *left = h->sip->sip_max_forwards;
 
     (void)p;
+    if (left != NULL && left->mf_count > MOST_FORWARDS) { /* as if it had none (RFC 4475 3.1.2.4) */
+        left->mf_count = 70;
+        msg_fragment_clear(left->mf_common);
+        return 0;
+    }
     if (left == NULL) {
         left = sip_max_forwards_make(msg_home(h->msg), "70");
         return left == NULL ||
@@ -311,9 +333,10 @@ int listener_for(const proxy *p, const url_t *next, unsigned preferred)
 
     for (unsigned i = 0; i <= p->listener_count; i++) {
         unsigned at = i == 0 ? preferred : i - 1;
-        const flow *own = &p->listeners[at].address;
+        const flow *own = &p->listeners[at < p->listener_count ? at : 0].address;
 
-        if (own->transport == wanted && (!numeric || own->family == host.family)) {
+        if (at < p->listener_count && own->transport == wanted &&
+            (!numeric || own->family == host.family)) {
             return (int)at;
         }
     }
@@ -360,12 +383,16 @@ static void write_branch(const proxy *p, const sip_t *sip, const sip_via_t *via,
     siphash_text(&s, via->v_branch);
     siphash_text(&s, via->v_host);
     siphash_text(&s, via->v_port);
+    /* Where the answer goes is not for who answers to say. */
+    siphash_text(&s, via->v_received);
+    siphash_text(&s, via->v_rport);
+    siphash_text(&s, via->v_maddr);
     if (via->v_branch == NULL || !su_casenmatch(via->v_branch, "z9hG4bK", 7)) {
         siphash_text(&s, sip->sip_call_id->i_id);
         siphash_text(&s, sip->sip_from->a_tag);
         siphash_add(&s, &sip->sip_cseq->cs_seq, sizeof sip->sip_cseq->cs_seq);
     }
-    snprintf(branch, BRANCH_SIZE, "z9hG4bK7%c%02x%016llx", kind, listener & 0xffU,
+    snprintf(branch, BRANCH_SIZE, PARSER_BRANCH "%c%02x%016llx", kind, listener & 0xffU,
              (unsigned long long)siphash_end(&s));
 }
 
@@ -379,7 +406,7 @@ bool branch_read(const proxy *p, const sip_t *sip, bool *ingress, unsigned *list
     const char *branch = sip->sip_via->v_branch;
     char digits[3] = {0}, right[BRANCH_SIZE];
 
-    if (branch == NULL || strlen(branch) != 27 || strncmp(branch, "z9hG4bK7", 8) != 0 ||
+    if (branch == NULL || strlen(branch) != 27 || strncmp(branch, PARSER_BRANCH, 8) != 0 ||
         sip->sip_via->v_next == NULL) {
         return false;
     }

@@ -14,6 +14,7 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "log.h"
@@ -28,7 +29,9 @@
 #define BATCH_PUTS 1000
 #define BATCH_BYTES (4UL << 20)
 #define CHECK_SECONDS 60 /* that looking through a store may take */
-#define FREE_TABLE 0     /* LMDB's own, of the pages that are free */
+#define LOCK_TRIES 100   /* after the first */
+#define LOCK_WAIT_NS 10000000L
+#define FREE_TABLE 0 /* LMDB's own, of the pages that are free */
 
 /* No name of the small table begins so. */
 static const MDB_val version_key = {8, (void *)"\0version"};
@@ -141,24 +144,26 @@ static enum soundness look_through(const char *path)
                                             : walk(txn, records);
 }
 
-/* In a process of its own, that ends with it. */
-static void look_and_exit(const char *path)
+/* In a process of its own, that ends with it. The lock is not its: if we are killed meanwhile, who
+ * comes after us must not find the file in use. */
+static void look_and_exit(const char *path, int lock)
 {
     int quiet = open("/dev/null", O_RDWR | O_CLOEXEC);
 
+    close(lock);
     dup2(quiet, STDOUT_FILENO);
     dup2(quiet, STDERR_FILENO);
     alarm(CHECK_SECONDS);
     _exit((int)look_through(path));
 }
 
-static bool check(const char *path, char *error, size_t size)
+static bool check(const char *path, int lock, char *error, size_t size)
 {
     int status;
     pid_t pid = fork();
 
     if (pid == 0) {
-        look_and_exit(path);
+        look_and_exit(path, lock);
     }
     if (pid < 0) {
         return fail(error, size, path, "cannot be checked: %s", strerror(errno));
@@ -184,6 +189,21 @@ static bool check(const char *path, char *error, size_t size)
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
+/* Whoever was killed a moment ago may still be on its way out. False, and errno is EWOULDBLOCK:
+ * somebody keeps it. */
+static bool lock_soon(int fd)
+{
+    for (int tries = 0; flock(fd, LOCK_EX | LOCK_NB) != 0; tries++) {
+        struct timespec moment = {.tv_nsec = LOCK_WAIT_NS};
+
+        if (errno != EWOULDBLOCK || tries == LOCK_TRIES) {
+            return false;
+        }
+        nanosleep(&moment, NULL);
+    }
+    return true;
+}
+
 /* The file, locked for this process alone, and its size; -1 and a sentence if it cannot be. */
 static int lock_file(const char *path, off_t *length, char *error, size_t size)
 {
@@ -194,7 +214,7 @@ static int lock_file(const char *path, off_t *length, char *error, size_t size)
         fail(error, size, path, "cannot be opened: %s", strerror(errno));
     } else if (!S_ISREG(status.st_mode)) {
         fail(error, size, path, "is not a regular file");
-    } else if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    } else if (!lock_soon(fd)) {
         if (errno == EWOULDBLOCK) {
             fail(error, size, path, "is in use by another process");
         } else {
@@ -288,7 +308,7 @@ store *store_open(const char *path, char *error, size_t error_size)
         return NULL;
     }
     s->lock = fd;
-    if (length > 0 && !check(path, error, error_size)) {
+    if (length > 0 && !check(path, fd, error, error_size)) {
         store_close(s);
         return NULL;
     }

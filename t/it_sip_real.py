@@ -1,8 +1,12 @@
 """With a real Kamailio behind the proxy and real SIPps before it."""
 
+import os
+import subprocess
+import sys
 import time
 
 from bench.callers import ATTACKER, HONEST, Callee, Callers, outcome, schedule
+from t.httpd import TOP
 from t.it_common import cases, check, limit, poll
 from t.sip import Kamailio, SevenSip, digest, register
 from t.sip_common import OVER, clean
@@ -233,3 +237,15 @@ def test_no_attack_nobody_is_touched():
             check(status['ended']['completed'] == found.calls, status)
             poll(lambda: proxy.status()['incall'], lambda n: n == 0, say='0 INCALL')
             clean(proxy)
+
+
+def test_demonstration():
+    """bench/demo_sip.py, shorter: it ends well and its table says what became of the
+    calls."""
+    done = subprocess.run([sys.executable, os.path.join(TOP, 'bench', 'demo_sip.py'),
+                           '--seconds', '5', '--t-m', '0.5', '--rate', '20'],
+                          capture_output=True, text=True, timeout=50)
+    check(done.returncode == 0, done.stdout, done.stderr)
+    for words in ('honest calls', 'complete, percent', 'never connected',
+                  'post-dial delay, p99'):
+        check(words in done.stdout, words, 'is not in', done.stdout)

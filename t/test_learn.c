@@ -11,6 +11,7 @@
  * - In a second the estimate moves an octave at most, either way, whatever the attacker's rate; so
  *   a burst as short is worth that octave, and honest clients take it back as fast.
  */
+#include <math.h>
 #include <string.h>
 
 #include "internal.h"
@@ -360,6 +361,39 @@ START_TEST(a_fast_minority_cannot_lower_t_m_far)
 }
 END_TEST
 
+/* A new pool goes on from what another learned, within its own bounds. */
+START_TEST(a_new_pool_recalls_t_m)
+{
+    seven_policy policy = policy_of(0.5);
+    scene old = scene_of(&policy), new;
+    uint64_t learned;
+
+    seconds(&old, 20, 100, 0, 0);
+    learned = seven_t_m(old.pool);
+    ck_assert_uint_gt(learned, policy.learning.min_us);
+    policy.places = 7;
+    policy.strategy = SEVEN_ROULETTE;
+    new = scene_of(&policy);
+    seven_recall(new.pool, 0);
+    ck_assert_uint_eq(seven_t_m(new.pool), policy.learning.min_us);
+    seven_recall(new.pool, learned);
+    ck_assert_uint_eq(seven_t_m(new.pool), learned);
+    seconds(&new, 5, 100, 0, 0);
+    ck_assert_double_le(fabs(log2((double)seven_t_m(new.pool) / (double)learned)), 1);
+    seven_recall(new.pool, UINT64_MAX);
+    ck_assert_uint_eq(seven_t_m(new.pool), policy.learning.max_us);
+    seven_recall(new.pool, 1);
+    ck_assert_uint_eq(seven_t_m(new.pool), policy.learning.min_us);
+    free(new.pool);
+    policy.t_m_us = 5000;
+    new = scene_of(&policy);
+    seven_recall(new.pool, learned);
+    ck_assert_uint_eq(seven_t_m(new.pool), 5000);
+    free(new.pool);
+    free(old.pool);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("learn");
@@ -372,6 +406,7 @@ int main(void)
     tcase_add_test(honest, equal_bounds_fix_t_m);
     tcase_add_test(honest, a_fixed_t_m_learns_nothing);
     tcase_add_test(honest, weights_follow_t_m);
+    tcase_add_test(honest, a_new_pool_recalls_t_m);
     tcase_add_loop_test(attacked, a_second_moves_t_m_by_an_octave, 0, 6);
     tcase_add_loop_test(attacked, a_minority_cannot_teach_t_m, 0, 6);
     tcase_add_test(attacked, bursts_are_worth_an_octave);

@@ -72,6 +72,23 @@ START_TEST(without_a_tag_yet)
     ck_assert_ptr_eq(call_find(table, "id", "a", "early", &from), c);
     ck_assert_ptr_eq(call_find(table, "id", "early", "a", &from), c);
     ck_assert_int_eq(from, SIDE_CALLEE);
+    c->answered = true; /* and its 2xx had none */
+    ck_assert_ptr_null(call_find(table, "id", "a", "early", &from));
+    ck_assert_ptr_null(call_find(table, "id", "early", "a", &from));
+}
+END_TEST
+
+/* A new call with the callee's tag as its caller's gets nothing that is the old one's. */
+START_TEST(dialogs_come_first)
+{
+    call *c = add("id", "a", "b"), *namesake = add("id", "b", NULL);
+    enum call_side from;
+
+    ck_assert_ptr_eq(call_find(table, "id", "b", "a", &from), c);
+    ck_assert_int_eq(from, SIDE_CALLEE);
+    ck_assert_ptr_eq(call_find(table, "id", "a", "b", &from), c);
+    ck_assert_int_eq(from, SIDE_CALLER);
+    ck_assert_ptr_eq(call_find(table, "id", "b", "z", &from), namesake);
 }
 END_TEST
 
@@ -344,6 +361,7 @@ int main(void)
     tcase_add_test(tcase, found_by_either_side);
     tcase_add_test(tcase, not_found_by_others);
     tcase_add_test(tcase, without_a_tag_yet);
+    tcase_add_test(tcase, dialogs_come_first);
     tcase_add_test(tcase, no_from_tag);
     tcase_add_test(tcase, alike_are_few);
     tcase_add_test(tcase, texts_change);

@@ -119,7 +119,7 @@ START_TEST(every_key)
                       "calls = 1000\n"
                       "strategy = Tournament 12\n"
                       "round = 250ms\n"
-                      "forward = now\n"
+                      "forward = round\n"
                       "t_m = 5s\n"
                       "drop_factor = wait=9 in=1 alpha=2 scale=0.5\n"
                       "refuse = 486\n"
@@ -149,7 +149,7 @@ START_TEST(every_key)
     ck_assert_int_eq(c->policy.strategy, SEVEN_TOURNAMENT);
     ck_assert_uint_eq(c->policy.tournament, 12);
     ck_assert_uint_eq(c->policy.round_us, 250 * MS);
-    ck_assert(!c->forward_round);
+    ck_assert(c->forward_round);
     ck_assert_uint_eq(c->policy.t_m_us, 5 * SECOND);
     ck_assert(c->policy.p_wait == 9 && c->policy.p_in == 1 && c->policy.alpha == 2 &&
               c->policy.scale == 0.5);

@@ -203,6 +203,9 @@ START_TEST(max_forwards)
 
     ck_assert_int_eq(hop_validate(&p, &h), 0);
     ck_assert_uint_eq(h.sip->sip_max_forwards->mf_count, 69);
+    h.sip->sip_max_forwards->mf_count = 256;
+    ck_assert_int_eq(hop_validate(&p, &h), 0);
+    ck_assert_uint_eq(h.sip->sip_max_forwards->mf_count, 70);
     h.sip->sip_max_forwards->mf_count = 0;
     ck_assert_int_eq(hop_validate(&p, &h), 483);
     msg_header_remove(h.msg, (msg_pub_t *)h.sip, (msg_header_t *)h.sip->sip_max_forwards);
@@ -240,7 +243,7 @@ START_TEST(branches)
 
     h.listener = 2;
     branch_of(&p, &h, true, branch);
-    r = response(branch, "SIP/2.0/UDP 198.51.100.1;branch=z9hG4bK1;received=10.0.0.1;rport=3");
+    r = response(branch, "SIP/2.0/UDP 198.51.100.1;branch=z9hG4bK1");
     ck_assert(branch_read(&p, r.sip, &ingress, &at));
     ck_assert(ingress);
     ck_assert_uint_eq(at, 2);
@@ -248,6 +251,16 @@ START_TEST(branches)
     r = response(branch, "SIP/2.0/UDP 198.51.100.2;branch=z9hG4bK1");
     ck_assert(!branch_read(&p, r.sip, &ingress, &at));
     msg_destroy(r.msg);
+    /* Nor may who answers say where the answer goes. */
+    for (int i = 0; i < 3; i++) {
+        static const char *const elsewhere[] = {"received=10.0.0.1", "rport=3", "maddr=10.0.0.1"};
+        char via[200];
+
+        snprintf(via, sizeof via, "SIP/2.0/UDP 198.51.100.1;branch=z9hG4bK1;%s", elsewhere[i]);
+        r = response(branch, via);
+        ck_assert(!branch_read(&p, r.sip, &ingress, &at));
+        msg_destroy(r.msg);
+    }
     for (size_t i = 0; branch[i] != 0; i++) {
         memcpy(bad, branch, sizeof bad);
         bad[i] = bad[i] == '0' ? '1' : '0';
@@ -264,6 +277,7 @@ START_TEST(listeners)
     url_t *u = url_make(home, "sip:203.0.113.5;transport=udp");
 
     ck_assert_int_eq(listener_for(&p, u, 0), 0);
+    ck_assert_int_eq(listener_for(&p, u, 200), 0); /* of another configuration */
     u = url_make(home, "sip:203.0.113.5;transport=tcp");
     ck_assert_int_eq(listener_for(&p, u, 0), 1);
     u = url_make(home, "sip:[2001:db8::9];transport=udp");
