@@ -59,6 +59,17 @@ static const char *route_text(const call *c, enum call_side to)
     return route;
 }
 
+/* A server that sent the INVITE on past us wrote a route that only the 2xx shows, and a callee can
+ * have taken it away. With the server's address for a route it still gets the BYE, and knows the
+ * dialog by its tags. */
+static bool route_is_lost(const proxy *p, const call *c, const url_t *target,
+                          const sip_route_t *route)
+{
+    return c->behind_server && !c->onward && *call_text(c, TEXT_SERVER_ROUTE) == 0 &&
+           (route == NULL || !is_server(p, route->r_url)) &&
+           (target == NULL || !is_server(p, target));
+}
+
 static char *name_addr(su_home_t *home, const char *uri, const char *tag)
 {
     return su_sprintf(home, *tag != 0 ? "<%s>;tag=%s" : "<%s>", uri, tag);
@@ -75,8 +86,17 @@ static url_t *address(proxy *p, const call *c, enum call_side to, sip_method_t m
     const char *text = call_text(c, to == SIDE_CALLER ? TEXT_CALLER : TEXT_CALLEE);
     url_t *target = *text != 0 ? url_make(home, text) : NULL;
     sip_route_t *route = *route_text(c, to) != 0 ? sip_route_make(home, route_text(c, to)) : NULL;
-    url_t *next = towards(p, c, to, home, target, route);
+    url_t *next;
 
+    if (to == SIDE_CALLEE && route_is_lost(p, c, target, route)) {
+        sip_route_t *server = sip_route_format(home, "<%s;lr>", url_as_string(home, p->server_url));
+
+        if (server != NULL) {
+            server->r_next = route;
+            route = server;
+        }
+    }
+    next = towards(p, c, to, home, target, route);
     if (target == NULL) { /* no Contact */
         target = url_make(home, call_text(c, to == SIDE_CALLER ? TEXT_FROM : TEXT_TO));
     }
@@ -157,10 +177,16 @@ static void refused(proxy *p, int status)
     p->refused_us = now;
 }
 
+void end_confirmed(proxy *p, uint64_t decided_us)
+{
+    uint64_t took = proxy_now_us() - decided_us;
+
+    seven_note(&p->cut_us, took);
+    p->count.cut_within_1s += took <= SECOND_US;
+}
+
 static void confirm(struct ending *e, int status)
 {
-    uint64_t took = proxy_now_us() - e->decided_us;
-
     if (e->confirmed) {
         return;
     }
@@ -171,8 +197,7 @@ static void confirm(struct ending *e, int status)
     if (status >= 300 && status != 481 && status != 408) {
         refused(e->p, status);
     }
-    seven_note(&e->p->cut_us, took);
-    e->p->count.cut_within_1s += took <= SECOND_US;
+    end_confirmed(e->p, e->decided_us);
 }
 
 static void finish(struct ending *e)

@@ -318,6 +318,9 @@ static void failed(struct invite *i, msg_t *msg)
     enum proxy_end end = end_of(status, nta_msg_is_internal(msg));
 
     if (i->in == NULL) {
+        if (c->cause == END_CUT_WAITING && !nta_msg_is_internal(msg)) {
+            end_confirmed(p, c->since_us);
+        }
         msg_destroy(msg);
         forget(i);
         end_done(p, c);

@@ -275,6 +275,9 @@ void end_callee(proxy *p, call *c, enum proxy_end end);
 /* Ends whoever lost its place. */
 void end_victim(proxy *p, call *c);
 
+/* The server's side has confirmed the end of a victim: counts how long that took. */
+void end_confirmed(proxy *p, uint64_t decided_us);
+
 /* Done with one of the ended: forgets the call and counts. */
 void end_done(proxy *p, call *c);
 

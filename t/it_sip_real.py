@@ -18,11 +18,12 @@ PLACES = 4
 class Town:
     """A Kamailio, a seven-sip before it, and two phones on raw sockets."""
 
-    def __init__(self, calls=PLACES, over='udp', auth=False, through=False, **keys):
+    def __init__(self, calls=PLACES, over='udp', auth=False, through=False,
+                 by_tags=False, **keys):
         self.phones = [Endpoint(over), Endpoint(over)]
         self.caller, self.callee = self.phones
         self.over = over
-        self.server = Kamailio(limit=calls + 2, auth=auth)
+        self.server = Kamailio(limit=calls + 2, auth=auth, by_tags=by_tags)
         keys.setdefault('t_m', '60s')
         keys.setdefault('round', '1s')
         keys.setdefault('forward', 'now')
@@ -135,13 +136,15 @@ def test_digest_authentication():
         poll(lambda: town.proxy.status()['incall'], lambda n: n == 0, say='0 INCALL')
 
 
-@cases('none', 'server', 'all')
+@cases(*(f'{what}-{how}' for how in ('through', 'direct') for what in ('server', 'all', 'none')))
 def test_accomplice_strips_record_routes(case):
     """A callee leaves the server's Record-Route (or all of them) out of its 2xx, so
     that a BYE would go round the server, which would count the call for ever. With
-    the callee's leg by way of the proxy, too, its BYE still goes by the server: the
-    server is never full."""
-    with Town(1, through=True, round='50ms') as town:
+    the callee's leg by way of the proxy, too, or with a server that knows dialogs
+    by their tags, the BYE still ends it at the server: the server is never full."""
+    case, how = case.split('-')
+    with Town(1, through=how == 'through', by_tags=how == 'direct',
+              round='50ms') as town:
         town.register()
         for _ in range(8):
             call = Call(town.caller, town.proxy.address)

@@ -53,6 +53,7 @@ def test_waiting_victim(case):
         check(s.figure('ended.cut_waiting') == 1, s.figure('ended'))
         check(s.figure('replaced') == 1, s.proxy.status())
         s.wait_figure('ending', 0)
+        s.wait_figure('cut_within_1s', 1)
 
 
 def test_487_again_is_acked_again():

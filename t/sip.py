@@ -194,6 +194,7 @@ modparam("rr", "append_fromtag", 1)
 modparam("usrloc", "db_mode", 0)
 '''
 DIALOG = 'modparam("dialog", "db_mode", 0)\n'
+BY_TAGS = 'modparam("dialog", "dlg_match_mode", 1)\n'
 PROFILE = 'modparam("dialog", "profiles_with_value", "calls")\n'
 ROUTE = '''
 request_route {{
@@ -246,14 +247,15 @@ class Kamailio(Program):
     auth      challenge REGISTER (401) and INVITE (407); the password is PASSWORD
     outbound  (host, port, transport): requests to callees go through it
     relay     (host, port): every callee is there; nobody registers
+    by_tags   know a dialog by its tags, too, and not only by what it wrote into its route
     """
 
     name = 'kamailio'
 
     def __init__(self, ports=1, limit=None, dialog=False, auth=False, outbound=None,
-                 relay=None, children=2, memory=64):
+                 relay=None, by_tags=False, children=2, memory=64):
         super().__init__()
-        self.relay = relay
+        self.relay, self.by_tags = relay, by_tags
         self.limit, self.dialog, self.auth = limit, dialog or limit is not None, auth
         self.outbound, self.children, self.memory = outbound, children, memory
         for attempt in range(4):
@@ -303,6 +305,7 @@ class Kamailio(Program):
                             modules=module_path()) +
                 ''.join(f'loadmodule "{name}.so"\n' for name in modules) +
                 PARAMETERS + (DIALOG if self.dialog else '') +
+                (BY_TAGS if self.dialog and self.by_tags else '') +
                 (PROFILE if self.limit is not None else '') +
                 ROUTE.format(register=challenge['www'], invite=invite, locate=locate,
                              outbound=outbound))
