@@ -7,7 +7,8 @@
  * - Roulette: d is at most c + E, with c = max(p_wait, p_in) and E = scale * e^(alpha * age / t_M).
  *   A candidate drawn in proportion to c + E is kept with probability d / (c + E). The c part is
  *   uniform. The E part descends through BY_WEIGHT: as time passes all E grow by the same factor,
- *   so the weights' proportions stay as they were. Both are E at the clock's zero.
+ *   so the weights' proportions stay as they were. A weight is E / scale at the clock's zero. In a
+ *   pool of few places, all d are added up instead.
  *
  * Draws reject what does not qualify (free, busy, changed meanwhile) and draw again; after
  * MAX_REJECTIONS they count who qualifies instead, which is as exact and costs O(k). Tournaments
@@ -23,10 +24,11 @@
 #define FEW 64U          /* far more than ever are, where a quarter is to be expected */
 #define NOWHERE UINT32_MAX
 
-/* Weights are at most 2^0 each, and at least 2^-(2^43): alpha 20, t_M 1 ms, after eight years. */
-#define MANTISSA_BITS 21
-#define MANTISSA_ONE (UINT64_C(1) << MANTISSA_BITS)
-#define EXPONENT_BIAS ((INT64_C(1) << (64 - MANTISSA_BITS)) - 64)
+#define WEIGHT_ONE (UINT64_C(1) << 63)
+#define WEIGHT_STEPS (1 << 20)                   /* to a doubling */
+#define WEIGHT_GAP (UINT64_C(64) * WEIGHT_STEPS) /* from where on the lesser does not count */
+
+#define DROP_LOG2 900 /* log2 of the greatest drop factors that are added up as they are */
 
 /* ---- weights ---------------------------------------------------------------------------- */
 
@@ -36,62 +38,39 @@ static double growth(const seven_pool *pool)
     return pool->policy.alpha * 1.4426950408889634 * SEVEN_TICK_US / (double)seven_t_m(pool);
 }
 
-static uint64_t weight_make(double mantissa, int64_t exponent)
-{
-    int shift;
-    int64_t biased;
-
-    if (mantissa <= 0) {
-        return 0;
-    }
-    mantissa = frexp(mantissa, &shift); /* [0.5, 1) */
-    biased = exponent + shift + EXPONENT_BIAS;
-    if (biased < 1) {
-        return 0;
-    }
-    return (uint64_t)biased << MANTISSA_BITS |
-           ((uint64_t)(mantissa * MANTISSA_ONE) & (MANTISSA_ONE - 1));
-}
-
-static double weight_mantissa(uint64_t w)
-{
-    return (double)(w & (MANTISSA_ONE - 1)) / MANTISSA_ONE;
-}
-
-static int64_t weight_exponent(uint64_t w)
-{
-    return (int64_t)(w >> MANTISSA_BITS) - EXPONENT_BIAS;
-}
-
 uint64_t weigh(const seven_pool *pool, int64_t start)
 {
-    double log = -(double)start * growth(pool);
-    double whole = floor(log);
-
-    return weight_make(exp2(log - whole), (int64_t)whole);
+    return WEIGHT_ONE - (uint64_t)((double)start * growth(pool) * WEIGHT_STEPS);
 }
 
-uint64_t weight_add(uint64_t a, uint64_t b)
+/* The weights of a node's children over the greatest of them; returns their sum. */
+static double shares(const seven_pool *pool, uint32_t level, uint32_t index, double *share,
+                     uint64_t *greatest)
 {
-    int64_t gap;
+    uint32_t children = children_of(pool, level, index);
+    uint64_t weight[FANOUT];
+    double total = 0;
 
-    if (a < b) {
-        uint64_t larger = b;
-        b = a;
-        a = larger;
+    *greatest = 0;
+    for (uint32_t i = 0; i < children; i++) {
+        weight[i] = summary_of(pool, BY_WEIGHT, level, index * FANOUT + i);
+        *greatest = weight[i] > *greatest ? weight[i] : *greatest;
     }
-    gap = weight_exponent(a) - weight_exponent(b);
-    if (b == 0 || gap > MANTISSA_BITS + 1) {
-        return a;
+    for (uint32_t i = 0; i < children; i++) {
+        uint64_t gap = *greatest - weight[i];
+
+        share[i] = weight[i] == 0 || gap > WEIGHT_GAP ? 0 : exp2(-(double)gap / WEIGHT_STEPS);
+        total += share[i];
     }
-    return weight_make(weight_mantissa(a) + ldexp(weight_mantissa(b), -(int)gap),
-                       weight_exponent(a));
+    return total;
 }
 
-double weight_log2(const seven_pool *pool, uint64_t weight, int64_t now)
+uint64_t weight_sum(const seven_pool *pool, uint32_t level, uint32_t index)
 {
-    return log2(weight_mantissa(weight)) + (double)weight_exponent(weight) +
-           (double)now * growth(pool);
+    uint64_t greatest;
+    double share[FANOUT], total = shares(pool, level, index, share, &greatest);
+
+    return greatest == 0 ? 0 : greatest + (uint64_t)(log2(total) * WEIGHT_STEPS);
 }
 
 /* ---- descents --------------------------------------------------------------------------- */
@@ -188,22 +167,13 @@ static bool by_weight(const seven_pool *pool, seven_rng *rng, uint32_t *slot)
 
     for (uint32_t level = pool->levels; level-- > 0;) {
         uint32_t children = children_of(pool, level, index), i;
-        uint64_t weight[FANOUT], top = 0;
-        double share[FANOUT] = {0}, total = 0, r;
+        uint64_t greatest;
+        double share[FANOUT] = {0};
+        double r = seven_unit(rng) * shares(pool, level, index, share, &greatest);
 
-        for (i = 0; i < children; i++) {
-            weight[i] = summary_of(pool, BY_WEIGHT, level, index * FANOUT + i);
-            top = weight[i] > top ? weight[i] : top;
-        }
-        for (i = 0; i < children; i++) {
-            int64_t gap = weight_exponent(top) - weight_exponent(weight[i]);
-            share[i] = gap > 1000 ? 0 : ldexp(weight_mantissa(weight[i]), -(int)gap);
-            total += share[i];
-        }
-        if (!(total > 0)) {
+        if (greatest == 0) {
             return false;
         }
-        r = seven_unit(rng) * total;
         for (i = 0; i < children - 1 && r >= share[i]; i++) {
             r -= share[i];
         }
@@ -591,7 +561,7 @@ static double weighted_share(const seven_pool *pool, int64_t now, double c)
         return 0;
     }
     gap = log2(c * (double)droppable_part(root_load(pool, BY_COUNT))) - log2(pool->policy.scale) -
-          weight_log2(pool, sum, now);
+          (double)(int64_t)(sum - weigh(pool, now)) / WEIGHT_STEPS;
     return 1 / (1 + exp2(gap));
 }
 
@@ -614,24 +584,71 @@ static double keep(const seven_pool *pool, uint64_t word, int64_t now, double c)
     return e > 1e100 ? 1 : (p->p_wait + e) / (c + e);
 }
 
-/* Roulette by adding up all drop factors. One that needs the bound would have been drawn before. */
+/* 0, or where drop factors are more than a double can hold, log2 of what to divide them all by. */
+static double excess(const seven_pool *pool, int64_t now)
+{
+    int64_t oldest = (int64_t)(START_MASK - (root_load(pool, BY_AGE) >> AGE_SHIFT));
+    double log = (double)(now - oldest) * growth(pool) + log2(pool->policy.scale);
+
+    return log > DROP_LOG2 ? log - DROP_LOG2 : 0;
+}
+
+/* The words of count places from first on, and their drop factors over 2^shift; returns the sum. */
+static double drop_factors(const seven_pool *pool, int64_t now, double shift, uint32_t first,
+                           uint32_t count, uint64_t *words, double *d)
+{
+    const seven_policy *p = &pool->policy;
+    double rate = growth(pool), scale = log2(p->scale) - shift, unit = exp2(-shift), sum = 0;
+    int64_t t_m = ticks(seven_t_m(pool));
+
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t word = place_load(pool, first + i);
+        int64_t age = now - word_start(word);
+
+        if (word_state(word) == SEVEN_WAITING) {
+            d[i] = p->p_wait * unit;
+        } else if (word_state(word) != SEVEN_SERVED) {
+            d[i] = 0;
+        } else if (age <= t_m) {
+            d[i] = p->p_in * unit;
+        } else {
+            d[i] = p->p_wait * unit + exp2((double)age * rate + scale);
+        }
+        words[i] = word;
+        sum += d[i];
+    }
+    return sum;
+}
+
+/* Roulette by adding up all drop factors. Of each run of places one may become the victim instead
+ * of those before it, with the probability of the run's share in all so far. */
 static bool roulette_census(const seven_pool *pool, seven_rng *rng, int64_t now, uint32_t *slot,
                             uint64_t *word)
 {
-    double t_m = (double)seven_t_m(pool) / SEVEN_TICK_US, total = 0;
+    double shift = excess(pool, now), total = 0;
+    uint32_t places = pool->policy.places;
+    bool found = false;
 
-    for (uint32_t i = 0; i < pool->policy.places; i++) {
-        uint64_t w = place_load(pool, i);
-        double d = drop_factor(&pool->policy, t_m, word_state(w), now - word_start(w));
+    for (uint32_t first = 0; first < places; first += FEW_PLACES) {
+        uint32_t count = places - first < FEW_PLACES ? places - first : FEW_PLACES;
+        uint64_t words[FEW_PLACES];
+        double d[FEW_PLACES], r, sum = drop_factors(pool, now, shift, first, count, words, d);
 
-        d = d < 1e290 ? d : 1e290;
-        total += d;
-        if (d > 0 && seven_unit(rng) * total < d) {
-            *slot = i;
-            *word = w;
+        total += sum;
+        r = seven_unit(rng) * total;
+        for (uint32_t i = 0; i < count && r < sum; i++) {
+            if (d[i] > 0) {
+                *slot = first + i;
+                *word = words[i];
+                found = true;
+                if (r < d[i]) {
+                    break;
+                }
+                r -= d[i];
+            }
         }
     }
-    return total > 0;
+    return found;
 }
 
 static bool draw_roulette(seven_pool *pool, seven_rng *rng, int64_t now, uint32_t *slot,
@@ -639,7 +656,7 @@ static bool draw_roulette(seven_pool *pool, seven_rng *rng, int64_t now, uint32_
 {
     double c = pool->policy.p_wait > pool->policy.p_in ? pool->policy.p_wait : pool->policy.p_in;
 
-    for (int i = 0; i < MAX_REJECTIONS; i++) {
+    for (int i = 0; i < MAX_REJECTIONS && weighted(pool); i++) {
         if (seven_unit(rng) >= weighted_share(pool, now, c)) {
             if (!by_lot(pool, rng, now, droppable, droppable_part, slot, word)) {
                 return false;

@@ -23,7 +23,7 @@
 enum summary {
     BY_COUNT,  /* free places, waiting holders, holders in service: COUNT_BITS each */
     BY_AGE,    /* the oldest holder in service: (START_MASK - start) | how many are as old */
-    BY_WEIGHT, /* sum of e^(alpha * age / t_M) in service, at an arbitrary time: roulette only */
+    BY_WEIGHT, /* sum of e^(alpha * age / t_M) in service, at an arbitrary time: see weighted() */
     SUMMARIES
 };
 #define COUNT_BITS 21
@@ -106,6 +106,14 @@ static inline uint64_t root_load(const seven_pool *pool, enum summary kind)
     return node_load(pool, kind, pool->levels - 1, 0);
 }
 
+/* Up to so many places, roulette adds up all drop factors at each draw, and keeps no weights: that
+ * takes less than keeping them, and nothing while nobody is drawn. */
+#define FEW_PLACES 48U
+static inline bool weighted(const seven_pool *pool)
+{
+    return pool->policy.strategy == SEVEN_ROULETTE && pool->policy.places > FEW_PLACES;
+}
+
 /* How many children a node has; those of level 0 are places. */
 static inline uint32_t children_of(const seven_pool *pool, uint32_t level, uint32_t index)
 {
@@ -127,10 +135,12 @@ void summarise(seven_pool *pool, uint32_t slot);
 /* Before a draw: works out anew the summaries that were not kept up to date. */
 void freshen(seven_pool *pool);
 
-/* Sums of weights are floating: exponent (43 bits, biased) | mantissa (21 bits). */
+/* A weight, or a sum of some, is its logarithm to base 2 in steps of 2^-20, plus 2^63; 0 is none.
+ * One weight is at most 1, and at least 2^-(2^43): alpha 20, t_M 1 ms, after eight years. */
 uint64_t weigh(const seven_pool *pool, int64_t start);
-uint64_t weight_add(uint64_t a, uint64_t b);
-double weight_log2(const seven_pool *pool, uint64_t weight, int64_t now);
+
+/* draw.c: what a node of BY_WEIGHT should be, from its children. */
+uint64_t weight_sum(const seven_pool *pool, uint32_t level, uint32_t index);
 
 /* What a place that holds this word contributes. */
 static inline uint64_t contribution(const seven_pool *pool, enum summary kind, uint64_t word)

@@ -97,8 +97,7 @@ static inline uint64_t combine(enum summary kind, uint64_t a, uint64_t b)
             return a > b ? a : b;
         }
         return a + (b & TIES_MASK);
-    case BY_WEIGHT:
-        return weight_add(a, b);
+    case BY_WEIGHT: /* weight_sum() */
     case SUMMARIES:
         break;
     }
@@ -111,6 +110,9 @@ static inline uint64_t work_out(const seven_pool *pool, enum summary kind, uint3
     uint32_t children = children_of(pool, level, index);
     uint64_t sum = 0;
 
+    if (kind == BY_WEIGHT) {
+        return weight_sum(pool, level, index);
+    }
     for (uint32_t i = 0; i < children; i++) {
         sum = combine(kind, sum, summary_of(pool, kind, level, index * FANOUT + i));
     }
@@ -138,7 +140,7 @@ static bool refresh(seven_pool *pool, enum summary kind, uint32_t level, uint32_
 
 static bool in_use(const seven_pool *pool, enum summary kind)
 {
-    return kind != BY_WEIGHT || pool->policy.strategy == SEVEN_ROULETTE;
+    return kind != BY_WEIGHT || weighted(pool);
 }
 
 static void refresh_above(seven_pool *pool, enum summary kind, uint32_t slot, bool all)

@@ -16,7 +16,7 @@
 
 #include "internal.h"
 
-enum { MAX_K = 40, MAX_OPS = 200, OWNERS = 4, RECORD = 21, MAX_TEXT = 48 };
+enum { MAX_K = 60, MAX_OPS = 240, OWNERS = 4, RECORD = 21, MAX_TEXT = 48 };
 
 typedef struct sequence {
     seven_pool *pool;
@@ -44,10 +44,11 @@ static uint32_t draw_k(sequence *s)
 {
     uint64_t kind = below(s, 100);
 
-    return (uint32_t)(kind < 60   ? 1 + below(s, 6)
-                      : kind < 85 ? 7 + below(s, 6)
-                      : kind < 95 ? 13 + below(s, 4)
-                                  : 17 + below(s, MAX_K - 16));
+    return (uint32_t)(kind < 54   ? 1 + below(s, 6)
+                      : kind < 76 ? 7 + below(s, 6)
+                      : kind < 86 ? 13 + below(s, 4)
+                      : kind < 91 ? 17 + below(s, FEW_PLACES - 16)
+                                  : FEW_PLACES + 1 + below(s, MAX_K - FEW_PLACES));
 }
 
 static void draw_drop_factor(sequence *s, seven_policy *p)
@@ -80,6 +81,9 @@ static void draw_policy(sequence *s, seven_policy *p)
     p->strategy = (enum seven_strategy)below(s, 3);
     if (below(s, 4) == 0) {
         p->strategy = SEVEN_TOURNAMENT;
+    }
+    if (k > FEW_PLACES && below(s, 2)) {
+        p->strategy = SEVEN_ROULETTE; /* with weights */
     }
     p->tournament = below(s, 3) == 0 ? 0 : (uint32_t)(1 + below(s, k));
     if (below(s, 6) == 0) {

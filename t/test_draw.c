@@ -291,6 +291,7 @@ START_TEST(many_draws_are_exact)
     for (size_t i = 0; i < 6; i++) {
         check_draw(policy_of(SEVEN_UNIFORM, 24, 0), states[i], load(300000));
         check_draw(policy_of(SEVEN_ROULETTE, 24, 0), states[i], load(300000));
+        check_draw(policy_of(SEVEN_ROULETTE, FEW_PLACES + 1, 0), states[i], load(300000));
         check_draw(policy_of(SEVEN_TOURNAMENT, 24, 3), states[i], load(300000));
         check_draw(policy_of(SEVEN_TOURNAMENT, 24, 14), states[i], load(300000));
     }
@@ -332,28 +333,30 @@ START_TEST(few_among_many_busy_are_exact)
 }
 END_TEST
 
-/* Weights are relative to the clock's zero: an age counts the same years later. */
+/* Weights are relative to the clock's zero: an age counts the same years later; where few places
+ * have none, too. */
 START_TEST(roulette_is_exact_after_years)
 {
     static const uint64_t t_m_us[] = {1000, 10000, 5000000};
     static const double alpha[] = {1.89, 20, 0.01};
+    const uint32_t k = _i < 9 ? 4 : FEW_PLACES + 12;
     int64_t late = INT64_C(8) * 365 * 86400 * 1000000 / SEVEN_TICK_US - 1;
-    seven_policy policy = policy_of(SEVEN_ROULETTE, 4, 0);
-    double odds[4];
+    seven_policy policy = policy_of(SEVEN_ROULETTE, k, 0);
+    double odds[FEW_PLACES + 12];
     seven_pool *pool;
     seven_rng rng;
 
     policy.t_m_us = t_m_us[_i % 3];
-    policy.alpha = alpha[_i / 3];
+    policy.alpha = alpha[_i / 3 % 3];
     policy.p_in = 1;
     pool = pool_make(&policy);
     seven_seed(&rng, 3);
     for (int64_t shift = late - NOW;; shift = -NOW + 100000) {
-        uint32_t seen[4] = {0}, slot, draws = load(30000), lost = 0;
+        uint32_t seen[FEW_PLACES + 12] = {0}, slot, draws = load(30000), lost = 0;
         uint64_t word;
 
-        for (uint32_t i = 0; i < 4; i++) {
-            set(pool, i, SEVEN_SERVED, i * ticks(policy.t_m_us) / 2 - shift);
+        for (uint32_t i = 0; i < k; i++) {
+            set(pool, i, SEVEN_SERVED, i % 4 * ticks(policy.t_m_us) / 2 - shift);
         }
         seven_repair(pool);
         naive_odds(pool, NOW + shift, odds);
@@ -362,7 +365,7 @@ START_TEST(roulette_is_exact_after_years)
             seen[slot]++;
         }
         ck_assert_uint_eq(lost, 0);
-        ck_assert_double_le(chi_square(odds, seen, 4, draws), 1);
+        ck_assert_double_le(chi_square(odds, seen, k, draws), 1);
         if (shift < 0) {
             break;
         }
@@ -759,7 +762,7 @@ int main(void)
     tcase_add_test(law, many_draws_are_exact);
     tcase_add_loop_test(law, roulette_is_exact_for_a_short_t_m, 0, 3);
     tcase_add_loop_test(law, few_among_many_busy_are_exact, 0, 6);
-    tcase_add_loop_test(law, roulette_is_exact_after_years, 0, 9);
+    tcase_add_loop_test(law, roulette_is_exact_after_years, 0, 18);
     tcase_add_loop_test(law, large_pools_are_exact, 0, BIG_CASES);
     tcase_add_loop_test(law, newcomers_replace_by_the_law, 0, 4);
     tcase_add_loop_test(other, free_places_are_drawn_alike, 0, 5);

@@ -669,7 +669,7 @@ static bool exact(const seven_pool *pool)
     bool same;
 
     memset((void *)&anew->words[policy->places], 0xaa, trees);
-    if (policy->strategy != SEVEN_ROULETTE) {
+    if (!weighted(pool)) {
         memset((void *)node_at(anew, BY_WEIGHT, 0, 0), 0, tree);
     }
     seven_repair(anew);
@@ -859,6 +859,7 @@ START_TEST(repair_heals_whatever_is_broken)
     seven_policy policy = policy_of(shapes[_i], SEVEN_ROULETTE);
     player p = player_of(&policy, 3);
     uint64_t *nodes = (uint64_t *)&p.pool->words[policy.places];
+    uint32_t trees = weighted(p.pool) ? SUMMARIES : BY_WEIGHT; /* that are in use */
 
     for (int i = 0; i < 200; i++) {
         play(&p);
@@ -867,7 +868,7 @@ START_TEST(repair_heals_whatever_is_broken)
         p.pool->words[i] =
             word_make(i, (enum seven_state)seven_below(&p.rng, 4), (int64_t)(T0 + i));
     }
-    for (uint32_t i = 0; i < SUMMARIES * p.pool->nodes; i += 1 + i / 5) {
+    for (uint32_t i = 0; i < trees * p.pool->nodes; i += 1 + i / 5) {
         nodes[i] = seven_below(&p.rng, UINT64_MAX);
     }
     seven_repair(p.pool);
