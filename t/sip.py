@@ -429,7 +429,10 @@ class SevenSip(Program):
         return self.write('sip.conf', '\n'.join(lines + self.lines) + '\n')
 
     def start(self):
-        self.spawn([self.program, '-f', self.path('sip.conf')],
+        program = self.program
+        if self.user:            # who need not be able to reach where it was built
+            program = shutil.copy(program, self.path('seven-sip'))
+        self.spawn([program, '-f', self.path('sip.conf')],
                    {'ASAN_OPTIONS': 'detect_leaks=1:abort_on_error=0',
                     'UBSAN_OPTIONS': 'print_stacktrace=1',
                     # sofia-sip does not free OpenSSL's context.
