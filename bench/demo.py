@@ -17,13 +17,12 @@ sys.path[0] = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.dont_write_bytecode = True
 
 from bench import robots                                        # noqa: E402
+from bench.progress import Progress                             # noqa: E402
 from t.httpd import Httpd, HttpdError                           # noqa: E402
 
 HONEST_RATE = 30       # new connections a second, to each server
 HONEST_LIMIT = 10      # seconds each may take
 CALM_SECONDS = 4
-WIDTH = 79
-ON_TERMINAL, ELSEWHERE = 0.5, 3    # seconds between two progress lines
 ATTACK_NAMES = {'slowloris': 'slow request heads (slowloris)',
                 'post': 'slow request bodies (slow POST)',
                 'read': 'slow readers of a large page (slow read)',
@@ -70,29 +69,6 @@ class Side:
         if self.attack:
             self.attack.stop()
         self.httpd.stop(timeout=1)
-
-
-class Progress:
-    """A line that updates in place on a terminal, plain lines elsewhere."""
-
-    def __init__(self):
-        self.in_place = sys.stdout.isatty()
-        self.every = ON_TERMINAL if self.in_place else ELSEWHERE
-        self.next = 0
-
-    def show(self, text):
-        now = time.monotonic()
-        if now < self.next:
-            return
-        self.next = now + self.every
-        if self.in_place:
-            print('\r' + text[:WIDTH].ljust(WIDTH), end='', flush=True)
-        else:
-            print(text, flush=True)
-
-    def end(self):
-        if self.in_place:
-            print(flush=True)
 
 
 def progress_text(seconds, sides, options):

@@ -14,11 +14,10 @@ sys.dont_write_bytecode = True
 
 from bench.callers import (ATTACKER, CALLEE, HONEST, MEAN, RING_MS, Callee,     # noqa: E402
                            Callers, outcome, percentile, schedule)
+from bench.progress import Progress                                      # noqa: E402
 from t.sip import PLAIN, Kamailio, SevenSip, SipError, register          # noqa: E402
 from t.sipwire import Endpoint                                           # noqa: E402
 
-WIDTH = 79
-ON_TERMINAL, ELSEWHERE = 0.5, 3    # seconds between two progress lines
 AFTER = 5                          # seconds that calls may still last, in t_M / 2
 SEED = 7
 
@@ -70,29 +69,6 @@ class Side:
         for program in (*self.callers.values(), self.proxy, self.server):
             if program:
                 program.stop(timeout=1)
-
-
-class Progress:
-    """A line that updates in place on a terminal, plain lines elsewhere."""
-
-    def __init__(self):
-        self.in_place = sys.stdout.isatty()
-        self.every = ON_TERMINAL if self.in_place else ELSEWHERE
-        self.next = 0
-
-    def show(self, text):
-        now = time.monotonic()
-        if now < self.next:
-            return
-        self.next = now + self.every
-        if self.in_place:
-            print('\r' + text[:WIDTH].ljust(WIDTH), end='', flush=True)
-        else:
-            print(text, flush=True)
-
-    def end(self):
-        if self.in_place:
-            print(flush=True)
 
 
 def progress_text(seconds, sides):
