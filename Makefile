@@ -35,7 +35,7 @@ SANITIZE = -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sani
 .DELETE_ON_ERROR:
 .PHONY: all httpd sip build install uninstall install-sip uninstall-sip clean demo demo-sip check unit \
         lint format bench bench-sip sim packages-httpd packages-sip packages-load packages-calls \
-        packages-check packages-bench packages-sim
+        packages-check packages-bench packages-sim bench-asterisk
 
 # The module, and its library. `make sip` builds the SIP proxy, which needs other packages.
 all: packages-httpd httpd
@@ -223,6 +223,11 @@ bench: packages-bench
 bench-sip: packages-calls
 	@$(MAKE) -s $(B)/seven-sip
 	$(PYTHON) bench/sip.py all
+
+# Asterisk is Debian 11's, by debootstrap, in $(B)/bullseye.
+bench-asterisk: packages-calls
+	@$(MAKE) -s $(B)/seven-sip
+	$(PYTHON) bench/asterisk.py
 
 # Simulates all again (about half an hour on two cores), draws the plots in build/sim, and writes the
 # tables of bench/SIMULATION.md and bench/COMPARISON.md.
