@@ -61,7 +61,7 @@ static void publish(seven_pool *pool, int64_t estimate)
     quarter = quarter < (double)l->min_us ? (double)l->min_us : quarter;
     quarter = quarter > (double)l->max_us ? (double)l->max_us : quarter;
     atomic_store(&pool->t_m_us, (uint64_t)quarter);
-    if (pool->policy.strategy == SEVEN_ROULETTE) {
+    if (weighted(pool)) {
         seven_repair(pool);
     }
 }
@@ -79,7 +79,7 @@ void seven_recall(seven_pool *pool, uint64_t t_m_us)
     /* The second as it is: the first client to be learned from begins its own. */
     atomic_store(&pool->learned, estimate << (64 - ESTIMATE_BITS) | estimate << SECOND_BITS);
     atomic_store(&pool->t_m_us, t_m_us);
-    if (pool->policy.strategy == SEVEN_ROULETTE) {
+    if (weighted(pool)) {
         seven_repair(pool);
     }
 }
