@@ -388,7 +388,8 @@ def print_errors(side):
 def run(options):
     sides, callees = [], {}
     try:
-        callees = {CALLEE[kind]: Callee(trace=False) for kind in (HONEST, ATTACKER)}
+        callees = {CALLEE[kind]: Callee(trace=False, scenario='callee_b2bua')
+                   for kind in (HONEST, ATTACKER)}
         at = {name: callee.at for name, callee in callees.items()}
         sides.append(Side('with seven-sip', options, at, True))
         sides.append(Side('without', options, at, False))

@@ -65,10 +65,11 @@ class Record:
 
 
 class Callee(Sipp):
-    """Rings at once, answers after RING_MS, and waits for BYE."""
+    """Rings at once, answers after RING_MS, and waits for BYE. Its scenario knows how
+    many Vias an INVITE has: three behind a proxy, two behind a user agent."""
 
-    def __init__(self, seconds=600, ring_ms=RING_MS, **how):
-        super().__init__('callee', words=['-d', ring_ms], seconds=seconds, **how)
+    def __init__(self, seconds=600, ring_ms=RING_MS, scenario='callee', **how):
+        super().__init__(scenario, words=['-d', ring_ms], seconds=seconds, **how)
 
 
 class Callers(Sipp):
