@@ -35,6 +35,7 @@ import time
 sys.path[0] = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.dont_write_bytecode = True
 
+from bench.cases import choose                                   # noqa: E402
 from bench import robots                                        # noqa: E402
 from t.httpd import Httpd, HttpdError, free_port                # noqa: E402
 
@@ -454,18 +455,6 @@ def append_csv(path, case, row, options):
 
 # ---- the program -------------------------------------------------------------
 
-def choose(names):
-    """The cases named; a name may also be the beginning of several."""
-    chosen = []
-    for name in names:
-        found = [c for c in CASES if name in ('all', c.name)]
-        found = found or [c for c in CASES if c.name.startswith(name + '-')]
-        if not found:
-            sys.exit(f'There is no case "{name}"; --list names them.')
-        chosen += [c for c in found if c not in chosen]
-    return chosen
-
-
 def run_all(cases, options):
     """Run the cases in turn, as often as asked; print each one's row when its
     last run is over."""
@@ -544,7 +533,7 @@ def main():
         for case in CASES:
             print(f'{case.name:<20} {case.about:<60} {target_text(case)}')
         return
-    cases = choose(options.cases)
+    cases = choose(CASES, options.cases)
     check_tools(options)
     robots.raise_file_limit()
     print_header()

@@ -37,6 +37,7 @@ sys.path[0] = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.dont_write_bytecode = True
 
 from bench import sip_cost                                      # noqa: E402
+from bench.cases import choose                                   # noqa: E402
 from bench.callers import (ATTACKER, HONEST, LENGTHS, MU, RATE, SIGMA, Callee,  # noqa: E402
                            Callers, Outcome, load, outcome, percentile)
 from t.sip import PLAIN, Kamailio, SevenSip, SipError           # noqa: E402
@@ -386,18 +387,6 @@ def append_csv(path, case, row):
 
 # ---- the program ---------------------------------------------------------------------
 
-def choose(names):
-    """The cases named; a name may also be the beginning of several."""
-    chosen = []
-    for name in names:
-        found = [c for c in CASES if name in ('all', c.name)]
-        found = found or [c for c in CASES if c.name.startswith(name + '-')]
-        if not found:
-            sys.exit(f'There is no case "{name}"; --list names them.')
-        chosen += [c for c in found if c not in chosen]
-    return chosen
-
-
 def together(cases, options):
     """The cases that many runs at a time are for: {case: its runs}."""
     runs = {case: [] for case in cases}
@@ -463,7 +452,7 @@ def main():
         for case in CASES:
             print(f'{case.name:<36} {case.about:<56} {target(case)}')
         return
-    cases = choose(options.cases)
+    cases = choose(CASES, options.cases)
     if not os.path.exists(PLAIN) and any(case.strategy != 'none' for case in cases):
         sys.exit(f'There is no {PLAIN}; run make.')
     try:

@@ -99,12 +99,11 @@ static bool first_is_server(const proxy *p, const call *c, const sip_t *sip,
     return sip->sip_contact != NULL && is_server(p, sip->sip_contact->m_url);
 }
 
-static void session_from(proxy *p, call *c, const sip_t *sip)
+static void session_from(call *c, const sip_t *sip)
 {
     c->session_s = sip->sip_session_expires != NULL && sip->sip_session_expires->x_delta <= 86400
                        ? (uint32_t)sip->sip_session_expires->x_delta
                        : 0;
-    (void)p;
 }
 
 /* Whose BYE is not answered yet stays due for that. */
@@ -154,7 +153,7 @@ static bool callee_of(proxy *p, call *c, const sip_t *sip)
 bool dialog_answered(proxy *p, call *c, const sip_t *sip)
 {
     c->answered = true;
-    session_from(p, c, sip);
+    session_from(c, sip);
     return callee_of(p, c, sip);
 }
 
@@ -436,7 +435,7 @@ static void refreshed(proxy *p, call *c, enum call_side from, const sip_t *sip)
     }
     su_home_deinit(home);
     if (c->state == CALL_INCALL && c->bye_cseq[0] == 0 && c->bye_cseq[1] == 0) {
-        session_from(p, c, sip);
+        session_from(c, sip);
         arm_session(p, c);
     }
     if (c->changed) {
