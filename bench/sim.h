@@ -171,4 +171,13 @@ void sim_table_head(bool csv, bool wide);
 void sim_table_row(bool csv, bool wide, const sim_row *row, const sim_result *result);
 void sim_table_end(bool csv);
 
+/** Takes that many bytes of a block, in whole cache lines; returns where they begin. */
+static inline size_t part(size_t *offset, size_t size)
+{
+    size_t at = *offset;
+
+    *offset += (size + 63) & ~(size_t)63;
+    return at;
+}
+
 #endif

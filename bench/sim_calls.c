@@ -90,14 +90,6 @@ static seven_policy policy_of(const sim_calls *cell)
 
 /* ---- scratch memory: the run, its pool, calls and queue -------------------------------------- */
 
-static size_t part(size_t *offset, size_t size)
-{
-    size_t at = *offset;
-
-    *offset += (size + 63) & ~(size_t)63;
-    return at;
-}
-
 /* Where each part lies in a thread's memory, and how much it is. */
 typedef struct layout {
     size_t pool, calls, keys, slots, where, unused, size;

@@ -97,14 +97,6 @@ static seven_policy policy_of(const sim_http *cell)
     return policy;
 }
 
-static size_t part(size_t *offset, size_t size)
-{
-    size_t at = *offset;
-
-    *offset += (size + 63) & ~(size_t)63;
-    return at;
-}
-
 /* Where each part lies in a thread's memory, and how much it is. */
 typedef struct layout {
     size_t servers, pools, clients, keys, slots, where, unused, size;
