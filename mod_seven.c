@@ -805,6 +805,7 @@ static uint32_t accept_queue(void)
 
 struct workers {
     uint32_t alive, ready;
+    uint32_t marked; /* prefork's of an old generation, whether a client keeps them or not */
     uint32_t slots;  /* for children that the MPM has not started */
     uint32_t parked; /* connections that the MPM holds without a worker */
 };
@@ -813,7 +814,7 @@ struct workers {
  * stops for the sake of parked connections too. */
 static struct workers count_workers(void)
 {
-    struct workers w = {0, 0, 0, 0};
+    struct workers w = {0, 0, 0, 0, 0};
     int children = 0, threads = 0;
 
     ap_mpm_query(AP_MPMQ_HARD_LIMIT_DAEMONS, &children);
@@ -830,11 +831,24 @@ static struct workers count_workers(void)
             int status = ap_get_scoreboard_worker_from_indexes(i, j)->status;
 
             w.alive += status != SERVER_DEAD;
+            w.marked += status == SERVER_GRACEFUL && threads == 1;
             w.ready += (status == SERVER_READY || status == SERVER_STARTING) &&
                        !process->quiescing && !process->not_accepting;
         }
     }
     return w;
+}
+
+/* Clients that the workers are busy with, those without a place included. */
+static uint32_t count_clients(void)
+{
+    uint32_t clients = seven.conf->places - seven_free(seven.pool);
+
+    for (uint32_t i = 0; i < seven.shared->children; i++) {
+        clients += atomic_load(&seven.shared->child[i].refused);
+        clients += atomic_load(&seven.shared->child[i].exempt);
+    }
+    return clients;
 }
 
 /* Children that have too many parked connections to accept more let the idlest go. */
@@ -894,6 +908,9 @@ static void relieve_queue(uint64_t now)
     workers = count_workers();
     if (workers.ready > 0 || (workers.alive < seven.conf->workers && workers.slots > 0)) {
         return; /* somebody is about to, or the MPM has more children to start */
+    }
+    if (workers.marked > count_clients()) {
+        return; /* an old child without a client is about to make room for a new one */
     }
     be_tense(now);
     waiting = waiting < most ? waiting : most;

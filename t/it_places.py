@@ -124,6 +124,43 @@ def test_own_wake_up_connections_take_no_place(mpm):
         server.wait_figure('Held', 0)
 
 
+def child_of(server, client):
+    """The child process that a connection's other end belongs to."""
+    ours = client.sock.getsockname()[1]
+    with open('/proc/net/tcp') as file:
+        rows = [line.split() for line in file.readlines()[1:]]
+    socket_of = {(int(row[1][9:], 16), int(row[2][9:], 16)): row[9] for row in rows}
+    wanted = f'socket:[{socket_of[server.port, ours]}]'
+    return next(child for child in server.children()
+                if any(os.path.islink(f'/proc/{child}/fd/{fd}') and
+                       os.readlink(f'/proc/{child}/fd/{fd}') == wanted
+                       for fd in os.listdir(f'/proc/{child}/fd')))
+
+
+def test_old_children_that_are_slow_to_end_cost_nobody_a_place():
+    """prefork marks all of its old children alike, those that a client keeps and
+    those that are about to end: these are no reason to evict the client."""
+    with Server('prefork', workers=6, server_limit=12,
+                lines=['SevenServerLimit 3', 'SevenReserve 0']) as server:
+        holder = clients.half_head(server.port)
+        server.wait_figure('Held', 1)
+        idle = [child for child in server.children() if child != child_of(server, holder)]
+        check(len(idle) == 5, idle)
+        for child in idle:
+            os.kill(child, signal.SIGSTOP)
+        try:
+            server.graceful()
+            time.sleep(1.5)      # the lease of a leader that stands still is 0.5 s
+            check(holder.is_open(), 'evicted for children that are about to end')
+        finally:
+            for child in idle:
+                os.kill(child, signal.SIGCONT)
+        poll(lambda: server.get('/index.html'), bool)
+        check(server.figure('Relieved') == 0, server.figures())
+        holder.close()
+        server.wait_figure('Held', 0)
+
+
 @cases(*MPMS)
 def test_exempt_are_never_victims(mpm):
     with Server(mpm) as server:
