@@ -805,6 +805,7 @@ static uint32_t accept_queue(void)
 
 struct workers {
     uint32_t alive, ready;
+    uint32_t coming; /* threads that a child of this generation has yet to start */
     uint32_t marked; /* prefork's of an old generation, whether a client keeps them or not */
     uint32_t slots;  /* for children that the MPM has not started */
     uint32_t parked; /* connections that the MPM holds without a worker */
@@ -814,7 +815,8 @@ struct workers {
  * stops for the sake of parked connections too. */
 static struct workers count_workers(void)
 {
-    struct workers w = {0, 0, 0, 0, 0};
+    struct workers w = {0, 0, 0, 0, 0, 0};
+    ap_generation_t running = ap_get_scoreboard_global()->running_generation;
     int children = 0, threads = 0;
 
     ap_mpm_query(AP_MPMQ_HARD_LIMIT_DAEMONS, &children);
@@ -831,6 +833,8 @@ static struct workers count_workers(void)
             int status = ap_get_scoreboard_worker_from_indexes(i, j)->status;
 
             w.alive += status != SERVER_DEAD;
+            w.coming +=
+                status == SERVER_DEAD && process->generation == running && !process->quiescing;
             w.marked += status == SERVER_GRACEFUL && threads == 1;
             w.ready += (status == SERVER_READY || status == SERVER_STARTING) &&
                        !process->quiescing && !process->not_accepting;
@@ -906,7 +910,8 @@ static void relieve_queue(uint64_t now)
         return;
     }
     workers = count_workers();
-    if (workers.ready > 0 || (workers.alive < seven.conf->workers && workers.slots > 0)) {
+    if (workers.ready + workers.coming > 0 ||
+        (workers.alive < seven.conf->workers && workers.slots > 0)) {
         return; /* somebody is about to, or the MPM has more children to start */
     }
     if (workers.marked > count_clients()) {

@@ -3,15 +3,17 @@
 import os
 import random
 import signal
+import tempfile
 import threading
 import time
 
 from t import clients
-from t.httpd import free_port
+from t.httpd import TOP, free_port
 from t.it_common import (FRIEND, MPMS, Robots, Server, cases, check, check_served,
                          crowd, full_house, honest, limit, poll, served)
 
 PROXY = ['proxy', 'proxy_http']
+SLOW_START = os.path.join(TOP, 'build', 'mod_slow_start.so')
 
 
 # ---- who holds a place ------------------------------------------------------------
@@ -122,6 +124,27 @@ def test_own_wake_up_connections_take_no_place(mpm):
         check(holder.is_open(), 'the only client was evicted for the server itself')
         holder.close()
         server.wait_figure('Held', 0)
+
+
+@cases('event', 'worker')
+def test_a_child_that_is_slow_to_start_costs_nobody_a_place(mpm):
+    """One child is full and connections wait, until the other has started: there are
+    workers enough, so nobody need make room."""
+    with tempfile.TemporaryDirectory() as scratch, \
+            Server(mpm, workers=8, threads=4,
+                   env={'SLOW_START': os.path.join(scratch, 'once')},
+                   lines=[f'LoadModule slow_start_module {SLOW_START}', 'SevenReserve 0',
+                          'SevenServerLimit 7'], start=False) as server:
+        os.chmod(scratch, 0o777)
+        server.start()
+        slow = [clients.half_head(server.port) for _ in range(6)]
+        server.wait_figure('Held', 6)
+        figures = server.figures()
+        check(figures['Relieved'] == figures['Evictions'] == 0, figures)
+        check(all(client.is_open() for client in slow), 'somebody was closed')
+        check(os.listdir(scratch), 'no child was slow')
+        for client in slow:
+            client.close()
 
 
 def child_of(server, client):
