@@ -143,8 +143,7 @@ static void settle(run *r, char *memory)
     }
 }
 
-/* ---- clients -----------------------------------------------------------------------------------
- */
+/* ---- clients -------------------------------------------------------------------------------- */
 
 static bool defended(const run *r)
 {
@@ -227,8 +226,7 @@ static void proceed(run *r, uint32_t number, uint64_t now)
     }
 }
 
-/* ---- servers -----------------------------------------------------------------------------------
- */
+/* ---- servers -------------------------------------------------------------------------------- */
 
 /* Frees places ahead of need, from holders past t_M, while fewer than the reserve are free. */
 static void keep_reserve(run *r, uint32_t index, uint64_t now, uint32_t most)
@@ -301,8 +299,7 @@ static uint32_t choose(run *r)
     return best;
 }
 
-/* ---- a run
- * --------------------------------------------------------------------------------------- */
+/* ---- a run ---------------------------------------------------------------------------------- */
 
 static void arrive(run *r, uint64_t now)
 {

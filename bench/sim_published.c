@@ -188,8 +188,7 @@ static uint32_t draw(run *r, double growth)
     }
 }
 
-/* ---- the server -------------------------------------------------------------------------------
- */
+/* ---- the server ----------------------------------------------------------------------------- */
 
 static void enter(run *r, uint32_t caller)
 {
@@ -285,8 +284,7 @@ static uint32_t on_tick(run *r)
     return served;
 }
 
-/* ---- callers -----------------------------------------------------------------------------------
- */
+/* ---- callers -------------------------------------------------------------------------------- */
 
 /* A caller comes into being, and its next one is scheduled. Returns its number. */
 static uint32_t spawn(run *r, uint32_t class)
@@ -357,8 +355,7 @@ static void act(run *r, enum event event, uint32_t caller)
     }
 }
 
-/* ---- the end ------------------------------------------------------------------------------------
- */
+/* ---- the end -------------------------------------------------------------------------------- */
 
 /* The rule that would take an event: the order in which a fair engine tries them. */
 static enum rule rule_of(const run *r, enum event event, uint32_t caller)
@@ -455,8 +452,7 @@ static void simulate(run *r)
     }
 }
 
-/* ---- a run
- * --------------------------------------------------------------------------------------- */
+/* ---- a run ---------------------------------------------------------------------------------- */
 
 /* The interval between a class's callers, in the public model's own arithmetic: whose coincide, and
  * in what order, is a matter of rounding. */

@@ -44,8 +44,7 @@ typedef struct server {
     seven_episode episode;
 } server;
 
-/* ---- signals -----------------------------------------------------------------------------------
- */
+/* ---- signals -------------------------------------------------------------------------------- */
 
 static void reload(server *s)
 {
@@ -122,8 +121,7 @@ static int take_signals(void)
     return signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
 }
 
-/* ---- running -----------------------------------------------------------------------------------
- */
+/* ---- running -------------------------------------------------------------------------------- */
 
 static void every_second(su_root_magic_t *magic, su_timer_t *timer, su_timer_arg_t *arg)
 {
@@ -238,8 +236,7 @@ static int run(config *c)
     return ok ? EXIT_SUCCESS : EXIT_WRONG;
 }
 
-/* ---- the command line
- * ---------------------------------------------------------------------------- */
+/* ---- the command line ----------------------------------------------------------------------- */
 
 static const char usage[] = "usage: seven-sip [-t] [-f FILE]\n"
                             "  -f FILE  the configuration, " DEFAULT_FILE " unless given\n"

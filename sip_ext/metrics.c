@@ -117,8 +117,7 @@ static void on_log(void *context, const char *format, va_list arguments)
                 log_quote(shown, sizeof(shown), text, strlen(text)));
 }
 
-/* ---- the event loop ----------------------------------------------------------------------------
- */
+/* ---- the event loop ------------------------------------------------------------------------- */
 
 static void on_timer(su_root_magic_t *magic, su_timer_t *timer, su_timer_arg_t *arg);
 

@@ -67,8 +67,7 @@ static bool fail(char *error, size_t size, const char *path, const char *format,
 static const char not_ours[] = "is not a store of seven-sip; name another file, or remove this one";
 static const char damaged[] = "is damaged; remove it to start without the calls in it";
 
-/* ---- looking through a file that may be anything ----------------------------------------------
- */
+/* ---- looking through a file that may be anything -------------------------------------------- */
 
 enum soundness { SOUND, NOT_OURS, DAMAGED, OTHER_VERSION };
 

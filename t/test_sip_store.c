@@ -94,8 +94,7 @@ static uint64_t count(store *s)
     return at.count;
 }
 
-/* ---- records ----------------------------------------------------------------------------------
- */
+/* ---- records -------------------------------------------------------------------------------- */
 
 START_TEST(records)
 {
@@ -187,8 +186,7 @@ START_TEST(growth)
 }
 END_TEST
 
-/* ---- what may happen to a process ---------------------------------------------------------------
- */
+/* ---- what may happen to a process ----------------------------------------------------------- */
 
 /* Runs work() in a process of its own that ends by SIGKILL. */
 static void in_a_crash(void (*work)(store *s))
@@ -318,8 +316,7 @@ START_TEST(full_disk)
 }
 END_TEST
 
-/* ---- what the file may be
- * ------------------------------------------------------------------------ */
+/* ---- what the file may be ------------------------------------------------------------------- */
 
 START_TEST(mode)
 {
