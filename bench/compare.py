@@ -6,27 +6,36 @@ bench/COMPARISON.md.
     bench/compare.py [--measured FILE] [--threads N] [--quick] [--print]
 
 Published: t/reference/tdos-model.csv. Simulated: build/seven-sim, with the network
-delay of the experiment (none). Measured: bench/sip-grid.csv, which
+delay of the experiment (none), for calls that it draws and for the very calls that the
+experiment made. Measured: bench/sip-grid.csv, which
 `bench/sip.py avail round --csv bench/sip-grid.csv` writes (seven-sip in front of a
 real Kamailio, with SIPp's callers); without it the page says so. --print shows the
 page instead of writing it.
 """
 
 import argparse
+import collections
 import csv
 import io
 import os
 import re
 import subprocess
 import sys
+import tempfile
 
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path[0] = TOP                    # not bench/, which has names of the library's
+sys.dont_write_bytecode = True
+
+from bench import sip                                           # noqa: E402
+from bench.callers import FOREVER                               # noqa: E402
+
 SIM = os.path.join(TOP, 'build', 'seven-sim')
 PAGE = os.path.join(TOP, 'bench', 'COMPARISON.md')
 REFERENCE = os.path.join(TOP, 't', 'reference')
 LENGTHS = {'exponential': 'exponential', 'lognormal': 'lognormal_corrected'}
 STRATEGIES = ('none', 'uniform', 'roulette', 'tournament')
-SHARES = ('17', '33', '50', '67', '83')
+SHARES = tuple(sip.SHARES)
 FIGURES = ('complete', 'incomplete', 'unsuccessful')
 SETTINGS = {'at 40': '', 'steady': '--warm-up 40 --horizon 70 --drain'}
 NEAR = 5      # percentage points that simulation and experiment may be apart
@@ -40,7 +49,9 @@ k = 24, 4.75 new calls a second in all, honest ones of 5 s on average, t_M 5 s, 
 - **published**: the 2018 paper's public model, and the same with one draw a decision (bench/SIMULATION.md says what
   it assumes). Rounds of 0.2 s, a network delay of 0.1 s, arrivals at equal intervals.
 - **simulated**: seven_core under `build/seven-sim`, no network delay, Poisson arrivals, rounds of 0.1 s.
+- **same calls**: the same simulation, of the very calls that the experiment made.
 - **measured**: seven-sip in front of a real Kamailio on loopback, SIPp's callers (`bench/sip.py`).
+  Half widths are of 99 %, over runs; **apart** is from the simulation of the same calls.
 - **at 40** counts as the published model does: calls of the first 40 s, from an empty server, as they stand at
   40 s. **steady** counts the calls of the 30 s after that, each followed to its end: it is harder, since at
   40 s many a call goes on that will be cut.
@@ -50,8 +61,8 @@ k = 24, 4.75 new calls a second in all, honest ones of 5 s on average, t_M 5 s, 
 '''
 
 
-def simulate(arguments, options):
-    command = [SIM, *arguments.split(), '--csv', '--quiet', '--width', '1%']
+def simulate(arguments, options, words=()):
+    command = [SIM, *arguments.split(), *words, '--csv', '--quiet', '--width', '1%']
     if options.threads:
         command += ['--threads', str(options.threads)]
     if options.quick:
@@ -92,6 +103,31 @@ def simulated(options):
     return found
 
 
+def simulated_again(measured_rows, options):
+    """As simulated(), of the calls that the experiment made: so many runs of each."""
+    found, cells = {}, collections.defaultdict(set)
+    for (forward, strategy, lengths, share), row in measured_rows.items():
+        cells[lengths, share, int(row['runs'])].add((forward, strategy))
+    for (lengths, share, runs), wanted in cells.items():
+        with tempfile.NamedTemporaryFile('w', suffix='.csv') as file:
+            write_calls(file, lengths, share, runs)
+            for setting, words in SETTINGS.items():
+                for row in simulate(f'--delay 0 --forward both --strategy {",".join(STRATEGIES)} '
+                                    f'--max-runs 1000 {words} --calls', options, [file.name]):
+                    forward = row['model'].removeprefix('seven_')
+                    if (forward, row['strategy']) in wanted:
+                        found[setting, forward, row['strategy'], lengths, share] = row
+    return found
+
+
+def write_calls(file, lengths, share, runs):
+    """The calls of the experiment's first runs, as seven-sim reads them."""
+    for seed in range(runs):
+        for begins, lasts, *_ in sorted(sip.cell_load(lengths, sip.SHARES[share], seed)):
+            print(seed + 1, begins, 'forever' if lasts == FOREVER else lasts, sep=',', file=file)
+    file.flush()
+
+
 def measured(path):
     """{(forward, strategy, lengths, share): row}; of several for a cell the last."""
     found = {}
@@ -116,39 +152,49 @@ def of_measured(row, setting):
         return None
 
 
+def mean(values):
+    return sum(values) / len(values)
+
+
+def within(values):
+    return sum(abs(value) <= NEAR for value in values)
+
+
 class Page:
     """The tables, and how far simulation and experiment are apart."""
 
     def __init__(self, options):
         self.models, self.bounds = published(), bounds()
         self.simulated, self.measured = simulated(options), measured(options.measured)
+        self.again = simulated_again(self.measured, options)
         self.path = os.path.relpath(options.measured, TOP)
         self.apart = []
 
-    def pair(self, setting, forward, strategy, lengths, share):
-        """Simulated, measured and their difference, as text."""
+    def figures(self, setting, forward, strategy, lengths, share):
+        """Simulated, of the same calls, measured and how far these are apart, as text."""
         ours = self.simulated[setting, forward, strategy, LENGTHS[lengths], share]
         seen = of_measured(self.measured.get((forward, strategy, lengths, share)), setting)
         if seen is None:
-            return [of_model(ours), NOTHING, NOTHING]
-        off = seen[0] - 100 * float(ours['complete'])
-        self.apart.append((abs(off), seen[1], off,
-                           f'{setting}, {forward}, {strategy}, {lengths}, {share} %'))
+            return [of_model(ours), NOTHING, NOTHING, NOTHING]
+        again = self.again[setting, forward, strategy, lengths, share]
+        off, drawn = (seen[0] - 100 * float(row['complete']) for row in (again, ours))
+        self.apart.append((off, drawn, f'{setting}, {forward}, {strategy}, {lengths}, {share} %'))
         strong = '**' if abs(off) > NEAR else ''
-        return [of_model(ours), f'{seen[0]:.1f} ± {seen[1]:.1f}', f'{strong}{off:+.1f}{strong}']
+        return [of_model(ours), of_model(again), f'{seen[0]:.1f} ± {seen[1]:.1f}',
+                f'{strong}{off:+.1f}{strong}']
 
     def row(self, forward, strategy, lengths, share):
         key = (strategy, LENGTHS[lengths], share)
         return [lengths, strategy, share, of_model(self.models.get(('as_coded', *key))),
                 of_model(self.models.get(('single_select', *key))),
-                *self.pair('at 40', forward, strategy, lengths, share),
-                *self.pair('steady', forward, strategy, lengths, share),
+                *self.figures('at 40', forward, strategy, lengths, share),
+                *self.figures('steady', forward, strategy, lengths, share),
                 f'{self.bounds[lengths, share]:.1f}']
 
     def table(self, forward, strategies):
         head = ['lengths', 'strategy', 'attackers, %', 'published', 'one draw',
-                'simulated at 40', 'measured at 40', 'apart, pp', 'simulated steady',
-                'measured steady', 'apart, pp', 'bound']
+                'at 40: simulated', 'same calls', 'measured', 'apart, pp',
+                'steady: simulated', 'same calls', 'measured', 'apart, pp', 'bound']
         lines = ['| ' + ' | '.join(head) + ' |', '|' + '---|' * len(head)]
         for lengths in LENGTHS:
             for strategy in strategies:
@@ -161,20 +207,17 @@ class Page:
         if not self.apart:
             return (f'**Nothing was measured:** {self.path} is not there, or has no such cell. '
                     f'`bench/sip.py avail round --csv {self.path}` writes it.\n')
-        far = [item for item in self.apart if item[0] > NEAR]
-        chance = [item for item in far if item[0] <= item[1]]
-        text = (f'{len(self.apart)} figures were measured (half widths of 99 %); '
-                f'{len(self.apart) - len(far)} are within {NEAR} percentage points of the '
-                f'simulation. On average they are {self.mean():+.1f} pp off it.\n')
+        off, drawn, _ = zip(*self.apart)
+        text = (f'{len(off)} figures were measured. {within(off)} are within {NEAR} percentage points '
+                f'of the simulation of the same calls, {mean(off):+.1f} pp off it on average; '
+                f'{within(drawn)} are of the simulation of drawn calls, {mean(drawn):+.1f} pp on '
+                'average: what a cell\'s few runs happen to draw moves it that far.\n')
+        far = sorted((item for item in self.apart if abs(item[0]) > NEAR),
+                     key=lambda item: -abs(item[0]))
         if far:
-            text += (f'Of the other {len(far)}, {len(chance)} are within their own 99 % interval of '
-                     'it, so more runs may bring them nearer. Farthest:\n')
-            text += ''.join(f'- {name}: {off:+.1f} pp (interval ± {half:.1f})\n'
-                            for _, half, off, name in sorted(far, reverse=True)[:10])
+            text += 'Farthest from the same calls:\n'
+            text += ''.join(f'- {name}: {off:+.1f} pp\n' for off, _, name in far[:10])
         return text
-
-    def mean(self):
-        return sum(item[2] for item in self.apart) / len(self.apart)
 
     def differences(self):
         """What can be said without the experiment: simulation against the model."""
@@ -189,7 +232,7 @@ class Page:
                             found.append(100 * (float(ours['complete']) -
                                                 float(theirs['complete'])))
         words = [f'{min(found):+.1f} to {max(found):+.1f} pp from {model} (on average '
-                 f'{sum(found) / len(found):+.1f})' for model, found in off.items()]
+                 f'{mean(found):+.1f})' for model, found in off.items()]
         return ('The simulation of seven_core (at 40) is ' + ' and '.join(words) + '. '
                 'as_coded tells another call than the one it removes, so that most calls that '
                 'were cut are counted complete; with one draw a decision that is gone. '

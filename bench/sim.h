@@ -3,11 +3,10 @@
  * seven-sim: discrete-event simulation of the strategy, and statistical model checking on top of
  * it.
  *
- *     sim_main.c       the command line                sim_calls.c      telephone calls, on
- * seven_core sim_check.c      how many runs are enough        sim_published.c  the public model,
- * faults included sim_table.c      text and CSV                    sim_http.c       httpds, one or
- * many, on seven_core sim_queue.h      event queues                    sim_random.h     what is
- * drawn
+ *     sim_main.c       the command line               sim_calls.c      calls, on seven_core
+ *     sim_check.c      how many runs are enough       sim_published.c  the public model
+ *     sim_table.c      text and CSV                   sim_http.c       httpds, on seven_core
+ *     sim_queue.h      event queues                   sim_random.h     what is drawn
  *
  * Conventions: times are seconds (a double named _s) or microseconds (an integer named _us); a
  * model's time unit is a second. Shares are from 0 to 1. A run depends on its cell and on its
@@ -94,10 +93,31 @@ extern const char *const sim_length_names[SIM_LENGTHS];
 extern const char *const sim_share_names[SIM_SHARES]; /* 17, 33, 50, 67, 83 */
 double sim_share(int share);                          /* 1/6, 1/3, 1/2, 2/3, 5/6 */
 
+/** A call of a load that is given instead of drawn. */
+typedef struct sim_call {
+    uint64_t begins_us; /* in order */
+    uint64_t lasts_us;  /* from the answer on; SIM_FOREVER: an attacker's */
+} sim_call;
+
+#define SIM_FOREVER UINT64_MAX
+
+/** The calls of one experiment: of several loads, one after the other, each on a server of its own
+ * that is empty as it begins. */
+typedef struct sim_load {
+    sim_call *calls;
+    size_t *ends; /* of each load, one past its last call */
+    uint32_t loads;
+} sim_load;
+
+/** Reads it from a file; see seven-sim --help. It is there until the program ends, and so does this
+ * with a sentence if there is anything wrong. */
+sim_load sim_load_read(const char *path);
+
 /** A cell of the call attack: honest calls of mean t_m_s, attackers' that never end. */
 typedef struct sim_calls {
     uint32_t places;
-    double rate; /* new calls a second, honest and attackers' */
+    uint32_t entrants; /* of a tournament; 0: k/2 */
+    double rate;       /* new calls a second, honest and attackers' */
     double share;
     enum sim_defence defence;
     enum sim_lengths lengths;
@@ -106,10 +126,11 @@ typedef struct sim_calls {
     double ring_s;    /* from the server's INVITE to the callee's answer */
     double horizon_s; /* calls that begin from warm_up_s on and before it count */
     double warm_up_s;
-    bool by_round; /* newcomers wait for the round's end, as published */
-    bool fixed;    /* arrivals at equal intervals; else Poisson */
-    bool drain;    /* go on until each call that counts is decided */
-    bool no_gate;  /* P1 refuses nobody: each newcomer is the first of a round */
+    bool by_round;        /* newcomers wait for the round's end, as published */
+    bool fixed;           /* arrivals at equal intervals; else Poisson */
+    bool drain;           /* go on until each call that counts is decided */
+    bool no_gate;         /* P1 refuses nobody: each newcomer is the first of a round */
+    const sim_load *load; /* these calls, in each run; NULL: they are drawn. Not with `fixed` */
 } sim_calls;
 
 void sim_calls_defaults(sim_calls *cell);

@@ -42,6 +42,7 @@ typedef struct run {
     double mu, sigma;
     uint64_t delay_us, ring_us, round_us, begin_us, end_us;
     double next_s[2]; /* the next honest, the next attacker; Poisson: the next in [0] */
+    const sim_call *given, *given_end; /* the calls to come, if they are not drawn */
     uint64_t arrived, complete, cut, never, undecided;
     double lasted_s;
 } run;
@@ -80,8 +81,10 @@ static seven_policy policy_of(const sim_calls *cell)
         policy.tournament = cell->places;
         policy.t_m_us = 1000;
         break;
-    case SIM_NONE:
     case SIM_TOURNAMENT:
+        policy.tournament = cell->entrants > 0 ? cell->entrants : policy.tournament;
+        break;
+    case SIM_NONE:
     case SIM_DEFENCES:
         break;
     }
@@ -121,14 +124,16 @@ static void settle(run *r, char *memory)
     r->queue.slots = (void *)(memory + l.slots);
     r->queue.where = (void *)(memory + l.where);
     r->unused = (void *)(memory + l.unused);
+    r->queue.count = 0;
+    r->held = 0;
+    r->undecided = 0;
     for (uint32_t i = 0; i < r->cell->places; i++) {
         r->queue.where[i] = 0;
         r->unused[i] = i;
     }
 }
 
-/* ---- arrivals ---------------------------------------------------------------------------------
- */
+/* ---- arrivals ------------------------------------------------------------------------------- */
 
 static void arrivals_begin(run *r)
 {
@@ -147,6 +152,9 @@ static uint64_t arrival_us(const run *r)
 {
     double next = r->cell->fixed && r->next_s[1] < r->next_s[0] ? r->next_s[1] : r->next_s[0];
 
+    if (r->cell->load != NULL) {
+        return r->given < r->given_end ? r->given->begins_us + r->delay_us : NEVER;
+    }
     return (uint64_t)(next * SECOND) + r->delay_us;
 }
 
@@ -155,6 +163,9 @@ static bool arrival_is_honest(run *r)
 {
     const sim_calls *cell = r->cell;
 
+    if (cell->load != NULL) {
+        return r->given++->lasts_us != SIM_FOREVER;
+    }
     if (!cell->fixed) {
         r->next_s[0] += draw_exponential(r->rng, 1 / cell->rate);
         return seven_unit(r->rng) >= cell->share;
@@ -167,15 +178,19 @@ static bool arrival_is_honest(run *r)
     return true;
 }
 
-/* ---- what becomes of calls ---------------------------------------------------------------------
- */
+/* ---- what becomes of calls ------------------------------------------------------------------ */
 
-static double draw_length(run *r)
+/* Of the honest call that has just arrived. */
+static uint64_t length_us(run *r)
 {
-    double s = r->cell->lengths == SIM_EXPONENTIAL ? draw_exponential(r->rng, r->cell->t_m_s)
-                                                   : draw_lognormal(r->rng, r->mu, r->sigma);
+    double s;
 
-    return s < LONGEST_S ? s : LONGEST_S;
+    if (r->cell->load != NULL) {
+        return r->given[-1].lasts_us;
+    }
+    s = r->cell->lengths == SIM_EXPONENTIAL ? draw_exponential(r->rng, r->cell->t_m_s)
+                                            : draw_lognormal(r->rng, r->mu, r->sigma);
+    return (uint64_t)((s < LONGEST_S ? s : LONGEST_S) * SECOND);
 }
 
 /* It lost its place, and hears of it delay later. */
@@ -206,7 +221,7 @@ static void connect(run *r, uint32_t slot, seven_ticket ticket, bool honest, boo
     r->calls[slot] =
         (call){.talk_us = talk, .hangup_us = NEVER, .ticket = ticket, .counts = counts};
     if (honest) {
-        r->calls[slot].hangup_us = talk + (uint64_t)(draw_length(r) * SECOND);
+        r->calls[slot].hangup_us = talk + length_us(r);
     }
     slots_set(&r->queue, slot, talk + r->delay_us);
 }
@@ -273,8 +288,7 @@ static void proceed(run *r, uint32_t slot, uint64_t now)
     r->undecided -= c->counts;
 }
 
-/* ---- a run
- * --------------------------------------------------------------------------------------- */
+/* ---- a run ---------------------------------------------------------------------------------- */
 
 static void simulate(run *r)
 {
@@ -306,21 +320,34 @@ static void close_books(run *r)
     }
 }
 
+/* From an empty server on; what became of calls is added up. */
+static void run_once(run *r, void *scratch)
+{
+    settle(r, scratch);
+    arrivals_begin(r);
+    simulate(r);
+    close_books(r);
+}
+
 static uint64_t run_calls(const void *cell, seven_rng *rng, void *scratch, double *figures)
 {
     run r = {.cell = cell, .rng = rng};
+    const sim_load *load = r.cell->load;
     double decided;
 
-    settle(&r, scratch);
     lognormal_of(r.cell->lengths, r.cell->t_m_s, &r.mu, &r.sigma);
     r.delay_us = (uint64_t)llround(r.cell->delay_s * SECOND);
     r.ring_us = (uint64_t)llround(r.cell->ring_s * SECOND);
     r.round_us = (uint64_t)llround(r.cell->round_s * SECOND);
     r.begin_us = (uint64_t)llround(r.cell->warm_up_s * SECOND);
     r.end_us = (uint64_t)llround(r.cell->horizon_s * SECOND);
-    arrivals_begin(&r);
-    simulate(&r);
-    close_books(&r);
+    for (uint32_t i = 0; i < (load != NULL ? load->loads : 1); i++) {
+        if (load != NULL) {
+            r.given = load->calls + (i > 0 ? load->ends[i - 1] : 0);
+            r.given_end = load->calls + load->ends[i];
+        }
+        run_once(&r, scratch);
+    }
     decided = (double)(r.complete + r.cut + r.never);
     figures[SIM_COMPLETE] = decided > 0 ? (double)r.complete / decided : NAN;
     figures[SIM_INCOMPLETE] = decided > 0 ? (double)r.cut / decided : NAN;
@@ -340,8 +367,7 @@ sim_model sim_calls_model(const sim_calls *cell)
     return (sim_model){.run = run_calls, .scratch = lay_out(cell).size};
 }
 
-/* ---- the bound
- * ------------------------------------------------------------------------------------- */
+/* ---- the bound ------------------------------------------------------------------------------ */
 
 static double normal_cdf(double x)
 {

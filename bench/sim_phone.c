@@ -15,6 +15,7 @@ typedef struct plan {
     unsigned defences, lengths, forwards; /* bits */
     sim_list shares, rates;
     bool published, wide, round_given;
+    const char *calls; /* a file with an experiment's calls */
 } plan;
 
 static const char *const forward_names[] = {"now", "round"};
@@ -35,6 +36,8 @@ enum {
     DRAIN,
     FIXED,
     WIDE,
+    ENTRANTS,
+    CALLS,
     AS_PUBLISHED
 };
 
@@ -53,6 +56,8 @@ static const struct option options[] = {{"strategy", required_argument, NULL, ST
                                         {"drain", no_argument, NULL, DRAIN},
                                         {"fixed", no_argument, NULL, FIXED},
                                         {"wide", no_argument, NULL, WIDE},
+                                        {"entrants", required_argument, NULL, ENTRANTS},
+                                        {"calls", required_argument, NULL, CALLS},
                                         {"as-published", no_argument, NULL, AS_PUBLISHED},
                                         SIM_EFFORT_OPTIONS,
                                         {NULL, 0, NULL, 0}};
@@ -120,6 +125,12 @@ static void take(plan *p, int option, const char *value)
     case WIDE:
         p->wide = true;
         break;
+    case ENTRANTS:
+        c->entrants = (uint32_t)sim_arg_count("entrants", value, 1, SEVEN_MAX_PLACES);
+        break;
+    case CALLS:
+        p->calls = value;
+        break;
     default:
         p->published = true;
     }
@@ -145,6 +156,13 @@ static plan plan_of(int argc, char **argv, plan p)
         sim_fail(2,
                  "--warm-up is %g s, not less than --horizon, which is %g s: no call would count.",
                  p.base.warm_up_s, p.base.horizon_s);
+    }
+    if (p.base.entrants > p.base.places) {
+        sim_fail(2, "--entrants is %u, more than --places, which is %u.", p.base.entrants,
+                 p.base.places);
+    }
+    if (p.base.entrants > 0 && p.published) {
+        sim_fail(2, "--as-published takes no --entrants: the public model has k/2.");
     }
     return p;
 }
@@ -181,49 +199,81 @@ static void one_cell(const plan *p, const sim_model *model, const void *cell, co
     sim_table_row(p->common.csv, p->wide, row, &result);
 }
 
-/* ---- calls
- * --------------------------------------------------------------------------------------- */
+/* ---- calls ---------------------------------------------------------------------------------- */
 
-static void calls_cells(const plan *p, double rate, bool by_round, enum sim_defence defence,
-                        enum sim_lengths lengths)
+static void calls_cell(const plan *p, const sim_calls *cell, const char *lengths, const char *share)
 {
-    for (int i = 0; i < p->shares.count; i++) {
-        sim_calls cell = p->base;
-        sim_row row = {.model = by_round ? "seven_round" : "seven_now",
-                       .strategy = sim_defence_names[defence],
-                       .lengths = sim_length_names[lengths],
-                       .share = p->shares.text[i],
-                       .rate = rate};
-        sim_model model;
+    sim_row row = {.model = cell->by_round ? "seven_round" : "seven_now",
+                   .strategy = sim_defence_names[cell->defence],
+                   .lengths = lengths,
+                   .share = share,
+                   .rate = cell->rate};
+    sim_model model = sim_calls_model(cell);
 
-        cell.rate = rate;
-        cell.by_round = by_round;
-        cell.defence = defence;
-        cell.lengths = lengths;
-        cell.share = share_of(p->shares.text[i], p->shares.value[i]);
-        model = sim_calls_model(&cell);
-        one_cell(p, &model, &cell, &row);
+    one_cell(p, &model, cell, &row);
+}
+
+static void calls_cells(const plan *p, sim_calls cell)
+{
+    if (cell.load != NULL) {
+        calls_cell(p, &cell, "given", "given");
+        return;
+    }
+    for (int r = 0; r < p->rates.count; r++) {
+        for (unsigned l = 0; l < SIM_LENGTHS; l++) {
+            for (int i = 0; p->lengths >> l & 1 && i < p->shares.count; i++) {
+                cell.rate = p->rates.value[r];
+                cell.lengths = (enum sim_lengths)l;
+                cell.share = share_of(p->shares.text[i], p->shares.value[i]);
+                calls_cell(p, &cell, sim_length_names[l], p->shares.text[i]);
+            }
+        }
     }
 }
 
 static void calls_table(const plan *p)
 {
     for (unsigned f = 0; f < 2; f++) {
-        for (int r = 0; r < p->rates.count; r++) {
-            for (unsigned d = 0; d < SIM_DEFENCES; d++) {
-                for (unsigned l = 0; l < SIM_LENGTHS; l++) {
-                    if (p->forwards >> f & 1 && p->defences >> d & 1 && p->lengths >> l & 1) {
-                        calls_cells(p, p->rates.value[r], f == 1, (enum sim_defence)d,
-                                    (enum sim_lengths)l);
-                    }
-                }
+        for (unsigned d = 0; d < SIM_DEFENCES; d++) {
+            sim_calls cell = p->base;
+
+            cell.by_round = f == 1;
+            cell.defence = (enum sim_defence)d;
+            if (p->forwards >> f & 1 && p->defences >> d & 1) {
+                calls_cells(p, cell);
             }
         }
     }
 }
 
-/* ---- the public model
- * ---------------------------------------------------------------------------- */
+/* New calls a second, in all loads together. */
+static double rate_of(const sim_load *load)
+{
+    double seconds = 0;
+
+    for (uint32_t i = 0; i < load->loads; i++) {
+        seconds += (double)load->calls[load->ends[i] - 1].begins_us / 1e6;
+    }
+    return seconds > 0 ? (double)load->ends[load->loads - 1] / seconds : 0;
+}
+
+/* With the calls given there is nothing left to say about what calls there are. */
+static void refuse_other_calls(int argc, char **argv)
+{
+    static const char *const others[] = {"--length", "--share", "--rate", "--fixed",
+                                         "--as-published"};
+
+    for (int i = 1; i < argc; i++) {
+        for (size_t j = 0; j < sizeof(others) / sizeof(*others); j++) {
+            if (strncmp(argv[i], others[j], strlen(others[j])) == 0) {
+                sim_fail(2, "%s has no meaning where --calls says what calls there are.",
+                         others[j]);
+            }
+        }
+    }
+}
+
+/* ---- the public model ----------------------------------------------------------------------- */
 
 static int named_share(const char *text)
 {
@@ -305,6 +355,7 @@ int sim_command_calls(int argc, char **argv)
 {
     plan p = plan_defaults();
     bool both_rates = true;
+    sim_load load;
 
     for (int i = 1; i < argc; i++) {
         both_rates &= strncmp(argv[i], "--rate", 6) != 0;
@@ -319,6 +370,12 @@ int sim_command_calls(int argc, char **argv)
     if (p.published && p.defences == 1U << SIM_OLDEST) {
         sim_fail(2, "--as-published has no strategy oldest: the public model does not know it.");
     }
+    if (p.calls != NULL) {
+        refuse_other_calls(argc, argv);
+        load = sim_load_read(p.calls);
+        p.base.load = &load;
+        p.base.rate = rate_of(&load);
+    }
     sim_table_head(p.common.csv, p.wide);
     if (p.published) {
         published_table(&p);
@@ -329,8 +386,7 @@ int sim_command_calls(int argc, char **argv)
     return EXIT_SUCCESS;
 }
 
-/* ---- the bound
- * ------------------------------------------------------------------------------------ */
+/* ---- the bound ------------------------------------------------------------------------------ */
 
 static void bound_row(const plan *p, const sim_calls *cell, const char *share)
 {
@@ -371,6 +427,9 @@ int sim_command_bound(int argc, char **argv)
     p.common.effort.width = 0.002;
     p.common.effort.min_runs = 16;
     p = plan_of(argc, argv, p);
+    if (p.calls != NULL) {
+        sim_fail(2, "bound takes no --calls: it is computed from the rates.");
+    }
     p.base.rate = load * p.base.places;
     if (p.common.csv) {
         printf("call_lengths,attackers_share,places,oldest_first_cut_age,honest_complete_bound,"
@@ -389,8 +448,7 @@ int sim_command_bound(int argc, char **argv)
     return EXIT_SUCCESS;
 }
 
-/* ---- speed
- * ---------------------------------------------------------------------------------------- */
+/* ---- speed ---------------------------------------------------------------------------------- */
 
 static double processor_s(void)
 {

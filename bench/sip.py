@@ -10,7 +10,7 @@ Availability (avail-STRATEGY-LENGTHS-ATTACKERS). Honest callers and attackers, w
 never hang up, come as two Poisson streams, 4.75 a second in all, to a server of
 24 places; t_M is 5 s. What is measured is what the published model measures: the
 honest calls of the first 40 s as they stand at 40 s, beginning with an empty
-server; half widths are of 99 %. It is compared with the most that any policy can
+server; half widths are of 99 %, over runs, each of which has its own calls. It is compared with the most that any policy can
 do that knows only how long each call has lasted (bound), which is of a server full
 for long: so "steady" is shown, too, the calls of the 30 s after that, each followed
 for 20 s more while the attack goes on. The strategy "none" is the same Kamailio
@@ -140,6 +140,11 @@ def cost_cases():
 CASES = [*avail_cases(), *round_cases(), *quiet_cases(), *cost_cases()]
 
 
+def cell_load(law, share, seed):
+    """A run's callers; those of all strategies are alike."""
+    return load(f'{law} {share} {seed}', share, LOAD_SECONDS, law)
+
+
 # ---- many runs at once -----------------------------------------------------------
 
 @dataclasses.dataclass
@@ -155,8 +160,7 @@ class Run:
     status: dict = dataclasses.field(default_factory=dict)
 
     def rows(self):
-        rows = load(f'{self.case.law} {self.case.share} {self.seed}', self.case.share,
-                    LOAD_SECONDS, self.case.law)
+        rows = cell_load(self.case.law, self.case.share, self.seed)
         return [row for row in rows if row[3].startswith(HONEST)] \
             if self.case.kind == 'quiet' else rows
 
@@ -238,8 +242,23 @@ def total(runs, kind, *window):
     return found
 
 
-def half_width(share, calls):
-    return Z99 * math.sqrt(max(share * (1 - share), 1e-9) / calls) if calls else math.nan
+def student99(freedom):
+    """The 99.5 % point of Student's t (its expansion about the normal one's)."""
+    z, v = Z99, freedom
+    return (z + (z**3 + z) / (4 * v) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * v**2) +
+            (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * v**3))
+
+
+def half_width(runs, *window):
+    """Half of the 99 % interval of the honest calls' share that is complete. It is over
+    runs: calls of the same run have the same attackers and are not independent."""
+    found = [outcome(run.records, HONEST, *window) for run in runs]
+    calls = sum(one.calls for one in found)
+    if len(found) < 2 or calls == 0:
+        return math.nan
+    share = sum(one.complete for one in found) / calls
+    spread = sum((one.complete - share * one.calls)**2 for one in found) / (len(found) - 1)
+    return student99(len(found) - 1) * math.sqrt(len(found) * spread) / calls
 
 
 def avail_row(case, runs):
@@ -250,12 +269,12 @@ def avail_row(case, runs):
     bound = age_only_bound(case.law, case.share)
     row = {'runs': len(runs), 'calls': model.calls,
            'at40_pct': 100 * model.share,
-           'at40_half_pct': 100 * half_width(model.share, model.calls),
+           'at40_half_pct': 100 * half_width(runs, 0, HORIZON, HORIZON),
            'at40_cut_pct': 100 * model.cut / max(1, model.calls),
            'at40_unconnected_pct': 100 * model.unconnected / max(1, model.calls),
            'bound_pct': 100 * bound, 'of_bound': model.share / bound,
            'steady_calls': steady.calls, 'steady_pct': 100 * steady.share,
-           'half_pct': 100 * half_width(steady.share, steady.calls),
+           'half_pct': 100 * half_width(runs, *STEADY),
            'steady_cut_pct': 100 * steady.cut / max(1, steady.calls),
            'steady_of_bound': steady.share / bound,
            'attackers_cut_pct': 100 * attackers.cut / max(1, attackers.calls),

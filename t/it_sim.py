@@ -6,6 +6,7 @@ import math
 import os
 import re
 import subprocess
+import tempfile
 
 from t.httpd import TOP
 from t.it_common import cases, check
@@ -153,6 +154,51 @@ def test_servers_behind_a_balancer():
         check(float(row['served']) >= 0.99, row)
 
 
+def given(*lines):
+    """What becomes of these calls, at two places without delays: the table's rows."""
+    with tempfile.NamedTemporaryFile('w', suffix='.csv') as file:
+        file.write(''.join(line + '\n' for line in lines))
+        file.flush()
+        return rows('--calls', file.name, '--places', '2', '--delay', '0', '--ring', '0',
+                    '--horizon', '10', '--min-runs', '20', '--max-runs', '20')
+
+
+def test_given_calls():
+    """Two loads on two places: in the first an attacker takes one for good."""
+    table = given('1,0,forever', '1,1000,2000', '1,1500,1000', '1,4000,9000',
+                  '2,0,5000', '2,2000,1000', '2,4000,100')
+    by = {row['strategy']: row for row in table}
+    check(set(by) == {'none', 'uniform', 'roulette', 'tournament', 'oldest'}, by)
+    check(float(by['none']['complete']) == 0.8333 and
+          float(by['none']['unsuccessful']) == 0.1667, by['none'])
+    # Oldest first puts out the attacker: all six are complete.
+    check(float(by['oldest']['complete']) == 1, by['oldest'])
+    check(by['oldest']['rate_per_unit'] == '0.875', by['oldest'])
+    check(0.8333 < float(by['tournament']['complete']) <= 1, by['tournament'])
+
+
+def test_given_calls_that_are_wrong():
+    for lines, said in ((('1,0,5', '1,2'), 'line 2'), (('2,0,5',), 'line 1'),
+                        (('1,5,5', '1,4,5'), 'line 2'), (('1,0,5', '3,0,5'), 'line 2'),
+                        (('1,x,5',), 'line 1'), (('1,0,ever',), 'line 1'), ((), 'no calls'),
+                        (('1,0,5', ''), 'line 2'), (('1,0,-5',), 'line 1')):
+        with tempfile.NamedTemporaryFile('w', suffix='.csv') as file:
+            file.write(''.join(line + '\n' for line in lines))
+            file.flush()
+            sentence = sim('--calls', file.name, status=2)
+        check(re.fullmatch(r'seven-sim: .{10,200}[.]\n', sentence) and said in sentence,
+              lines, sentence)
+
+
+def test_all_entrants_cut_the_highest_drop_factor():
+    few = ('--length', 'exponential', '--share', '50', '--strategy', 'tournament', '--min-runs',
+           '400', '--max-runs', '400')
+    half, whole, one = (float(rows(*few, '--entrants', n)[0]['complete'])
+                        for n in ('12', '24', '1'))
+    check(one < half - 0.05 and half - 0.01 < whole, one, half, whole)
+    check(float(rows(*few)[0]['complete']) == half, 'k/2 is not the default')
+
+
 WRONG = (('--share', 'abc'), ('--share', '100'), ('--share', '17,,33'), ('--share', '-1'),
          ('--strategy', 'lottery'), ('--length', ''), ('--rate', '0'), ('--places', '0'),
          ('--places', '1.5'), ('--places', '9999999'), ('--threads', '0'), ('--width', '2'),
@@ -165,6 +211,9 @@ WRONG = (('--share', 'abc'), ('--share', '100'), ('--share', '17,,33'), ('--shar
          ('http', '--honest', '0'), ('http', '--load', '0.001', '--honest', '1000'),
          ('http', '--honest-share', '100%'), ('http', '--attack', '0', '--honest-share', '5%'),
          ('http', '--servers', '0'), ('http', '--balance', 'best'), ('http', '--hold', '1e9'),
+         ('--calls', '/no/such/file'), ('--calls', '/dev/null', '--share', '17'),
+         ('bound', '--calls', '/dev/null'), ('--entrants', '0'), ('--entrants', '25'),
+         ('--as-published', '--entrants', '12'),
          ('http', '--servers', '1000', '--places', '1048576'))
 
 
