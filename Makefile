@@ -107,8 +107,8 @@ $(B)/seven-sim: $(wildcard bench/sim*.[ch]) $(HEADERS) $(B)/libseven.a
 $(B)/conform: t/conform.c $(HEADERS) $(B)/libseven.a
 	$(CC) $(C11) -D_GNU_SOURCE $(CFLAGS) -Iseven_core $< $(B)/libseven.a -lm -o $@
 
-# For tests of servers whose children are slow to start.
-$(B)/mod_slow_start.so: t/mod_slow_start.c
+# For tests of servers that are slow themselves.
+$(B)/mod_slow.so: t/mod_slow.c
 	$(CC) $(HTTPD) $(C11) $(CFLAGS) -fPIC -shared $< -o $@
 
 # ---- install -----------------------------------------------------------------------------------
@@ -210,7 +210,7 @@ TSAN = race pool table
 unit: $(UNITS:%=$(B)/t/%) $(UNITS:%=$(B)/t-asan/%) $(TSAN:%=$(B)/t-tsan/%)
 
 check: packages-check
-	@$(MAKE) -s -j2 build $(B)/webbots $(B)/conform $(B)/seven-sim $(B)/mod_slow_start.so $(B)/asan/mod_seven.so $(B)/asan/seven-sip $(B)/fuzz_sip unit
+	@$(MAKE) -s -j2 build $(B)/webbots $(B)/conform $(B)/seven-sim $(B)/mod_slow.so $(B)/asan/mod_seven.so $(B)/asan/seven-sip $(B)/fuzz_sip unit
 	@$(PYTHON) t/run.py
 
 lint: packages-check

@@ -76,6 +76,7 @@ APLOG_USE_MODULE(seven);
 #define TICK_WATCH (200 * MS)    /* a watcher's with connections: how often writers are looked at */
 #define TICK_IDLE SECOND         /* a watcher's without */
 #define LEASE (500 * MS)         /* a leader silent for so long is replaced */
+#define STUCK (50 * MS)          /* no worker could ask for so long: the law decides without them */
 #define CALM (5 * SECOND)        /* an overload is over after so long without a decision */
 #define ORPHAN_AGE (10 * SECOND) /* a place without an owner's record for so long is given back */
 #define SMALL_WRITE 16384        /* bytes that never block a worker when nothing is pending */
@@ -188,6 +189,7 @@ static struct {
     uint32_t child;
     seven_table table; /* the connections, for the watcher */
     pthread_t watcher;
+    uint64_t stuck_us; /* the leader's: since when no worker can ask; 0: one can */
     int watching;
     _Atomic int stop;
 } seven;
@@ -445,6 +447,16 @@ static uint32_t refused_now(void)
 
     for (uint32_t i = 0; i < seven.shared->children; i++) {
         sum += atomic_load_explicit(&seven.shared->child[i].refused, memory_order_relaxed);
+    }
+    return sum;
+}
+
+static uint32_t exempt_now(void)
+{
+    uint32_t sum = 0;
+
+    for (uint32_t i = 0; i < seven.shared->children; i++) {
+        sum += atomic_load_explicit(&seven.shared->child[i].exempt, memory_order_relaxed);
     }
     return sum;
 }
@@ -828,7 +840,8 @@ static struct workers count_workers(void)
             w.slots++;
             continue;
         }
-        w.parked += process->write_completion + process->keep_alive + process->wait_io;
+        w.parked += process->write_completion + process->keep_alive + process->wait_io +
+                    process->lingering_close;
         for (int j = 0; j < threads; j++) {
             int status = ap_get_scoreboard_worker_from_indexes(i, j)->status;
 
@@ -844,15 +857,9 @@ static struct workers count_workers(void)
 }
 
 /* Clients that the workers are busy with, those without a place included. */
-static uint32_t count_clients(void)
+static uint32_t clients_now(void)
 {
-    uint32_t clients = seven.conf->places - seven_free(seven.pool);
-
-    for (uint32_t i = 0; i < seven.shared->children; i++) {
-        clients += atomic_load(&seven.shared->child[i].refused);
-        clients += atomic_load(&seven.shared->child[i].exempt);
-    }
-    return clients;
+    return seven.conf->places - seven_free(seven.pool) + refused_now() + exempt_now();
 }
 
 /* Children that have too many parked connections to accept more let the idlest go. */
@@ -897,32 +904,51 @@ static int has_successors(void)
     return 0;
 }
 
+/* Whether no worker is free for those who wait, nor about to be. */
+static int is_short(const struct workers *w, uint32_t clients)
+{
+    if (w->ready + w->coming > 0 || (w->alive < seven.conf->workers && w->slots > 0)) {
+        return 0; /* somebody is about to, or the MPM has more children to start */
+    }
+    return w->marked <= clients; /* else an old child without a client will make room */
+}
+
+/* Whether it was so for some time, with each worker at a client and none parked, though places are
+ * free: newcomers would be let in, if only they could ask. */
+static int is_stuck(const struct workers *w, uint32_t clients, uint64_t now)
+{
+    if (seven_free(seven.pool) == 0 || clients < w->alive || w->parked > 0 || is_stopping()) {
+        seven.stuck_us = 0;
+        return 0;
+    }
+    seven.stuck_us = seven.stuck_us != 0 ? seven.stuck_us : now;
+    return now - seven.stuck_us >= STUCK;
+}
+
 /* With all workers held, nobody can ask: a place is taken for each connection that waits. A leader
  * of an old generation has closed its listeners; if it leads, it is in the way of the new one. */
 static void relieve_queue(uint64_t now)
 {
     uint32_t waiting = is_stopping() ? 1 : accept_queue(), most = seven.conf->places / 8 + 2;
-    enum seven_relief relief = SEVEN_OVERDUE_ONLY;
+    uint32_t clients;
+    enum seven_relief relief;
     struct workers workers;
     seven_ticket loser;
 
     if (waiting == 0) {
+        seven.stuck_us = 0;
         return;
     }
     workers = count_workers();
-    if (workers.ready + workers.coming > 0 ||
-        (workers.alive < seven.conf->workers && workers.slots > 0)) {
-        return; /* somebody is about to, or the MPM has more children to start */
-    }
-    if (workers.marked > count_clients()) {
-        return; /* an old child without a client is about to make room for a new one */
+    clients = clients_now();
+    if (!is_short(&workers, clients)) {
+        seven.stuck_us = 0;
+        return;
     }
     be_tense(now);
     waiting = waiting < most ? waiting : most;
     shed_parked(waiting);
-    if (seven_free(seven.pool) > 0 && workers.parked == 0 && !is_stopping()) {
-        relief = SEVEN_BY_LAW; /* newcomers would be let in, if only they could ask */
-    }
+    relief = is_stuck(&workers, clients, now) ? SEVEN_BY_LAW : SEVEN_OVERDUE_ONLY;
     while (waiting-- > 0 && seven_relieve(seven.pool, generator(), now, relief, &loser)) {
         notify_loser(loser.slot);
     }
@@ -1523,9 +1549,7 @@ static void take_figures(struct figures *f)
             f->by_phase[phase]++;
         }
     }
-    for (uint32_t i = 0; i < seven.shared->children; i++) {
-        f->exempt += atomic_load(&seven.shared->child[i].exempt);
-    }
+    f->exempt = exempt_now();
 }
 
 static const char *strategy_name(void)

@@ -458,8 +458,8 @@ def read_options():
                         help=f'runs at the same time ({AT_ONCE})')
     parser.add_argument('--csv', metavar='FILE', help='append the rows to FILE')
     options = parser.parse_args()
-    if options.runs < 1 or not 1 <= options.at_once <= 100:
-        parser.error('--runs must be at least 1, --at-once from 1 to 100.')
+    if options.runs < 1 or not 1 <= options.at_once <= 300:
+        parser.error('--runs must be at least 1, --at-once from 1 to 300.')
     if not options.list and not options.cases:
         parser.error('Name a case; --list names them all.')
     return options

@@ -58,6 +58,19 @@ def test_strategy_as_published(strategy):
         check(figures['Replaced'] > 0, figures)
 
 
+@cases(*MPMS)
+def test_the_law_decides_for_those_who_cannot_ask(mpm):
+    """Every worker is held, by clients that are not past t_M, and places are free."""
+    with Server(mpm, workers=6, server_limit=12 if mpm == 'prefork' else 3,
+                lines=['SevenServerLimit 7', 'SevenServiceTime 60s']) as server:
+        slow = [clients.half_head(server.port) for _ in range(6)]
+        replies = honest(server, 3, every=0)
+        check_served(replies, 3)
+        check(server.figure('Relieved') >= 1, server.figures())
+        for client in slow:
+            client.close()
+
+
 @cases(*(f'{mpm}-{where}' for mpm in MPMS for where in ('at', 'below', 'above')))
 def test_limit_near_workers(case):
     """No lock-up at any head-room; and advice at start-up."""

@@ -1,5 +1,6 @@
 """Places: who holds one, who does not, and that all come back."""
 
+import concurrent.futures
 import os
 import random
 import signal
@@ -13,7 +14,7 @@ from t.it_common import (FRIEND, MPMS, Robots, Server, cases, check, check_serve
                          crowd, full_house, honest, limit, poll, served)
 
 PROXY = ['proxy', 'proxy_http']
-SLOW_START = os.path.join(TOP, 'build', 'mod_slow_start.so')
+SLOW = f'LoadModule slow_module {os.path.join(TOP, "build", "mod_slow.so")}'
 
 
 # ---- who holds a place ------------------------------------------------------------
@@ -133,8 +134,7 @@ def test_a_child_that_is_slow_to_start_costs_nobody_a_place(mpm):
     with tempfile.TemporaryDirectory() as scratch, \
             Server(mpm, workers=8, threads=4,
                    env={'SLOW_START': os.path.join(scratch, 'once')},
-                   lines=[f'LoadModule slow_start_module {SLOW_START}', 'SevenReserve 0',
-                          'SevenServerLimit 7'], start=False) as server:
+                   lines=[SLOW, 'SevenReserve 0', 'SevenServerLimit 7'], start=False) as server:
         os.chmod(scratch, 0o777)
         server.start()
         slow = [clients.half_head(server.port) for _ in range(6)]
@@ -143,6 +143,24 @@ def test_a_child_that_is_slow_to_start_costs_nobody_a_place(mpm):
         check(figures['Relieved'] == figures['Evictions'] == 0, figures)
         check(all(client.is_open() for client in slow), 'somebody was closed')
         check(os.listdir(scratch), 'no child was slow')
+        for client in slow:
+            client.close()
+
+
+@cases(*MPMS)
+def test_workers_slow_to_accept_cost_nobody_a_place(mpm):
+    """They are about to ask for their clients, and places are free."""
+    with Server(mpm, workers=8, env={'SLOW_ACCEPT': '300'},
+                lines=[SLOW, 'SevenReserve 0', 'SevenServerLimit 7',
+                       'SevenServiceTime 60s']) as server:
+        slow = [clients.half_head(server.port) for _ in range(4)]
+        server.wait_figure('Held', 4)
+        with concurrent.futures.ThreadPoolExecutor(12) as pool:
+            asked = [pool.submit(clients.ask, server.port, source=FRIEND) for _ in range(12)]
+        check_served([one.result() for one in asked], 12)
+        figures = server.figures()
+        check(figures['Relieved'] == figures['Evictions'] == 0, figures)
+        check(all(client.is_open() for client in slow), 'somebody was closed')
         for client in slow:
             client.close()
 
