@@ -70,14 +70,15 @@ APLOG_USE_MODULE(seven);
 
 #define MS UINT64_C(1000)
 #define SECOND UINT64_C(1000000)
-#define LEASH (250 * MS)         /* how long a refused client may take to ask and be told */
-#define TICK_TENSE (5 * MS)      /* the leader's, while the server is short of workers */
-#define TICK_LEAD (50 * MS)      /* the leader's otherwise */
-#define TICK_WATCH (200 * MS)    /* a watcher's with connections: how often writers are looked at */
-#define TICK_IDLE SECOND         /* a watcher's without */
-#define LEASE (500 * MS)         /* a leader silent for so long is replaced */
-#define STUCK (50 * MS)          /* no worker could ask for so long: the law decides without them */
-#define CALM (5 * SECOND)        /* an overload is over after so long without a decision */
+#define LEASH (250 * MS)      /* how long a refused client may take to ask and be told */
+#define TICK_TENSE (5 * MS)   /* the leader's, while the server is short of workers */
+#define TICK_LEAD (50 * MS)   /* the leader's otherwise */
+#define TICK_WATCH (200 * MS) /* a watcher's with connections: how often writers are looked at */
+#define TICK_IDLE SECOND      /* a watcher's without */
+#define LEASE (500 * MS)      /* a leader silent for so long is replaced */
+#define LOOKS_STUCK 10        /* in a row: no worker can ask, the law decides for those who wait */
+#define LOOKS_PATIENT 1000    /* in a row: what was about to happen is not believed any more */
+#define CALM (5 * SECOND)     /* an overload is over after so long without a decision */
 #define ORPHAN_AGE (10 * SECOND) /* a place without an owner's record for so long is given back */
 #define SMALL_WRITE 16384        /* bytes that never block a worker when nothing is pending */
 
@@ -123,6 +124,7 @@ struct child {
 
 struct shared {
     seven_lease leader;
+    _Atomic ap_generation_t born; /* of the first child that used this; -1: none yet */
     _Atomic int tight; /* few places are free: whether the server is at work is told at once */
     _Atomic uint64_t tense_until;
     _Atomic uint64_t evicted, parked_shed;
@@ -189,7 +191,8 @@ static struct {
     uint32_t child;
     seven_table table; /* the connections, for the watcher */
     pthread_t watcher;
-    uint64_t stuck_us; /* the leader's: since when no worker can ask; 0: one can */
+    uint32_t stuck, promised; /* the leader's looks in a row, see is_stuck() and is_promised() */
+    uint64_t promised_us;     /* the last of these */
     int watching;
     _Atomic int stop;
 } seven;
@@ -611,9 +614,8 @@ static void evict(seven_entry *entry, seven_ticket ticket, uint64_t now, struct 
     uint64_t lost_us = seven_lost_us(seven.pool, ticket.slot);
 
     seven_entry_set(entry, NULL);
-    atomic_store(
-        &conn->evicted,
-        1); /* The time of the loss may not be noted yet: then there stands an earlier holder's. */
+    atomic_store(&conn->evicted, 1);
+    /* The time of the loss may not be noted yet: then there stands an earlier holder's. */
     atomic_store(&conn->evicted_us,
                  lost_us >= conn->since_us && !atomic_load(&conn->deferred) ? lost_us : now);
     atomic_fetch_add(&seven.shared->evicted, 1);
@@ -825,38 +827,51 @@ struct workers {
 
 /* An idle worker in a child that does not accept is of no use: event keeps the last one back, and
  * stops for the sake of parked connections too. */
-static struct workers count_workers(void)
+static void count_threads(struct workers *w, const process_score *process, int child, int threads)
 {
-    struct workers w = {0, 0, 0, 0, 0, 0};
+    int threaded = AP_MPMQ_NOT_SUPPORTED, dead = 0;
     ap_generation_t running = ap_get_scoreboard_global()->running_generation;
-    int children = 0, threads = 0;
 
-    ap_mpm_query(AP_MPMQ_HARD_LIMIT_DAEMONS, &children);
-    ap_mpm_query(AP_MPMQ_MAX_THREADS, &threads);
-    threads = threads > 0 ? threads : 1;
-    for (int i = 0; i < children; i++) {
-        const process_score *process = ap_get_scoreboard_process(i);
-        if (process == NULL || process->pid == 0) {
-            w.slots++;
-            continue;
-        }
-        w.parked += process->write_completion + process->keep_alive + process->wait_io +
-                    process->lingering_close;
-        for (int j = 0; j < threads; j++) {
-            int status = ap_get_scoreboard_worker_from_indexes(i, j)->status;
+    ap_mpm_query(AP_MPMQ_IS_THREADED, &threaded);
+    for (int i = 0; i < threads; i++) {
+        int status = ap_get_scoreboard_worker_from_indexes(child, i)->status;
 
-            w.alive += status != SERVER_DEAD;
-            w.coming +=
-                status == SERVER_DEAD && process->generation == running && !process->quiescing;
-            w.marked += status == SERVER_GRACEFUL && threads == 1;
-            w.ready += (status == SERVER_READY || status == SERVER_STARTING) &&
-                       !process->quiescing && !process->not_accepting;
-        }
+        dead += status == SERVER_DEAD;
+        w->marked += status == SERVER_GRACEFUL && threaded == AP_MPMQ_NOT_SUPPORTED &&
+                     process->generation != running &&
+                     process->generation >= atomic_load(&seven.shared->born);
+        w->ready += (status == SERVER_READY || status == SERVER_STARTING) && !process->quiescing &&
+                    !process->not_accepting;
     }
-    return w;
+    w->alive += (uint32_t)(threads - dead);
+    if (process->quiescing) {
+        w->slots += dead == threads; /* it has ended, and the MPM will notice */
+    } else if (process->generation == running) {
+        w->coming += (uint32_t)dead;
+    }
 }
 
-/* Clients that the workers are busy with, those without a place included. */
+static void count_workers(struct workers *w)
+{
+    int children = 0, threads = 0;
+
+    memset(w, 0, sizeof(*w));
+    ap_mpm_query(AP_MPMQ_HARD_LIMIT_DAEMONS, &children);
+    ap_mpm_query(AP_MPMQ_MAX_THREADS, &threads);
+    for (int i = 0; i < children; i++) {
+        const process_score *process = ap_get_scoreboard_process(i);
+
+        if (process == NULL || process->pid == 0) {
+            w->slots++;
+            continue;
+        }
+        w->parked += process->write_completion + process->keep_alive + process->wait_io;
+        count_threads(w, process, i, threads > 0 ? threads : 1);
+    }
+}
+
+/* Clients that the workers are busy with, as far as is known: those of children that share no
+ * memory with this one, and those spared after they lost their place, are not. */
 static uint32_t clients_now(void)
 {
     return seven.conf->places - seven_free(seven.pool) + refused_now() + exempt_now();
@@ -874,7 +889,9 @@ static void shed_parked(uint32_t count)
         for (uint32_t j = 0; process->not_accepting && j < seven.shared->children; j++) {
             if (atomic_load(&seven.shared->child[j].pid) == process->pid) {
                 atomic_store(&seven.shared->child[j].shed, count);
-                wake(j);
+                if (j != seven.child) {
+                    wake(j); /* we look again soon, and would at once and without end */
+                }
             }
         }
     }
@@ -887,7 +904,7 @@ static int is_stopping(void)
     return ap_mpm_query(AP_MPMQ_MPM_STATE, &state) == APR_SUCCESS && state == AP_MPMQ_STOPPING;
 }
 
-/* Whether there is a child of the running generation. */
+/* Whether there is a child of the running generation that is not about to end. */
 static int has_successors(void)
 {
     ap_generation_t running = ap_get_scoreboard_global()->running_generation;
@@ -897,58 +914,71 @@ static int has_successors(void)
     for (int i = 0; i < children; i++) {
         const process_score *process = ap_get_scoreboard_process(i);
 
-        if (process != NULL && process->pid != 0 && process->generation == running) {
+        if (process != NULL && process->pid != 0 && process->generation == running &&
+            !process->quiescing) {
             return 1;
         }
     }
     return 0;
 }
 
-/* Whether no worker is free for those who wait, nor about to be. */
-static int is_short(const struct workers *w, uint32_t clients)
+/* Whether workers are about to be there that nobody need make room for: threads of a child that
+ * starts, or the successor of an old child that has no client. A promise that is not kept for long
+ * (a child may hang) is none. */
+static int is_promised(const struct workers *w, uint32_t clients, uint64_t now)
 {
-    if (w->ready + w->coming > 0 || (w->alive < seven.conf->workers && w->slots > 0)) {
-        return 0; /* somebody is about to, or the MPM has more children to start */
+    int promised = w->coming > 0 || w->marked > clients;
+
+    if (!promised || now - seven.promised_us > SECOND) {
+        seven.promised = 0;
     }
-    return w->marked <= clients; /* else an old child without a client will make room */
+    seven.promised_us = now;
+    return promised && seven.promised++ < LOOKS_PATIENT;
 }
 
-/* Whether it was so for some time, with each worker at a client and none parked, though places are
- * free: newcomers would be let in, if only they could ask. */
-static int is_stuck(const struct workers *w, uint32_t clients, uint64_t now)
+/* Whether nobody can ask for a place though some are free, and for so long that workers which have
+ * a connection and have not asked yet are not the reason. */
+static int is_stuck(const struct workers *w, uint32_t clients)
 {
-    if (seven_free(seven.pool) == 0 || clients < w->alive || w->parked > 0 || is_stopping()) {
-        seven.stuck_us = 0;
-        return 0;
+    uint32_t looks = clients < w->alive || w->parked > 0 ? LOOKS_PATIENT : LOOKS_STUCK;
+
+    if (seven_free(seven.pool) == 0 || is_stopping()) {
+        seven.stuck = 0;
+    } else if (seven.stuck < looks) {
+        seven.stuck++;
     }
-    seven.stuck_us = seven.stuck_us != 0 ? seven.stuck_us : now;
-    return now - seven.stuck_us >= STUCK;
+    return seven.stuck >= looks;
 }
 
-/* With all workers held, nobody can ask: a place is taken for each connection that waits. A leader
- * of an old generation has closed its listeners; if it leads, it is in the way of the new one. */
+/* With all workers held, nobody can ask: places are taken for those who wait in the accept queue,
+ * from holders past t_M, or by the law, as if they had asked. A leader of an old generation has
+ * closed its listeners; if it leads, it is in the way of the new one. */
 static void relieve_queue(uint64_t now)
 {
     uint32_t waiting = is_stopping() ? 1 : accept_queue(), most = seven.conf->places / 8 + 2;
     uint32_t clients;
     enum seven_relief relief;
-    struct workers workers;
+    struct workers w;
     seven_ticket loser;
 
     if (waiting == 0) {
-        seven.stuck_us = 0;
+        seven.stuck = 0;
         return;
     }
-    workers = count_workers();
+    count_workers(&w);
     clients = clients_now();
-    if (!is_short(&workers, clients)) {
-        seven.stuck_us = 0;
-        return;
+    if (w.ready > 0 || (w.alive < seven.conf->workers && w.slots > 0)) {
+        seven.stuck = 0;
+        return; /* one is about to take it, or the MPM has more children to start */
     }
     be_tense(now);
+    if (is_promised(&w, clients, now)) {
+        seven.stuck = 0;
+        return;
+    }
     waiting = waiting < most ? waiting : most;
     shed_parked(waiting);
-    relief = is_stuck(&workers, clients, now) ? SEVEN_BY_LAW : SEVEN_OVERDUE_ONLY;
+    relief = is_stuck(&w, clients) ? SEVEN_BY_LAW : SEVEN_OVERDUE_ONLY;
     while (waiting-- > 0 && seven_relieve(seven.pool, generator(), now, relief, &loser)) {
         notify_loser(loser.slot);
     }
@@ -1066,6 +1096,8 @@ static void *watch(void *unused)
         if (leads(now)) {
             uint64_t again = lead(now);
             next = again < next ? again : next;
+        } else {
+            seven.stuck = seven.promised = 0;
         }
         sleep_until(&self->wake, next);
     }
@@ -1499,10 +1531,13 @@ static int claim_entry(void)
 static void seven_child_init(apr_pool_t *pchild, server_rec *s)
 {
     int threads = 0, rv;
+    ap_generation_t nobody = -1;
 
     if (seven.shared == NULL) {
         return;
     }
+    atomic_compare_exchange_strong(&seven.shared->born, &nobody,
+                                   ap_get_scoreboard_global()->running_generation);
     ap_mpm_query(AP_MPMQ_MAX_THREADS, &threads);
     if (!claim_entry() && (sweep(clock_us()), !claim_entry())) {
         ap_log_error(APLOG_MARK, APLOG_ERR, 0, s,
@@ -2045,6 +2080,7 @@ static apr_status_t share(struct retained *kept, const seven_policy *policy, uin
     find_parts(kept);
     memset(seven.shared, 0, pool_at(children, policy->places));
     seven.shared->children = children;
+    atomic_store(&seven.shared->born, -1);
     for (uint32_t i = 0; i < children; i++) {
         sem_init(&seven.shared->child[i].wake, 1, 0);
     }
@@ -2061,6 +2097,11 @@ static void advise(const struct config *conf, server_rec *s)
             "better a tenth, beyond the places, so that newcomers can be heard. Until then "
             "workers are set free by watching the accept queue",
             conf->places, conf->workers);
+    }
+    if (ap_num_listen_buckets > 1) {
+        ap_log_error(APLOG_MARK, APLOG_WARNING, 0, s,
+                     "ListenCoresBucketsRatio divides the accept queue: what waits is seen in a "
+                     "part of it only, so SevenServerLimit must leave workers beyond the places");
     }
     ap_log_error(APLOG_MARK, APLOG_NOTICE, 0, s,
                  "mod_seven %s: %u places of %u workers, %u kept free, %s",

@@ -52,7 +52,9 @@ def test_strategy(strategy):
 @cases('uniform', 'roulette', 'tournament', 'tournament 1', 'tournament 10')
 def test_strategy_as_published(strategy):
     """Without a reserve P1 and P2 decide, and some of the honest are refused."""
-    with Server(lines=[f'SevenStrategy {strategy}', 'SevenReserve 0']) as server:
+    # Workers enough beyond the places: were all of them busy, the accept queue would relieve.
+    with Server(workers=24, lines=[f'SevenStrategy {strategy}', 'SevenReserve 0',
+                                   'SevenServerLimit 10']) as server:
         figures, _ = under_attack(server, 'body', least=14)
         check(figures['Relieved'] == 0, 'a reserve of 0 relieves:', figures)
         check(figures['Replaced'] > 0, figures)

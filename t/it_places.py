@@ -1,6 +1,6 @@
 """Places: who holds one, who does not, and that all come back."""
 
-import concurrent.futures
+import contextlib
 import os
 import random
 import signal
@@ -127,22 +127,46 @@ def test_own_wake_up_connections_take_no_place(mpm):
         server.wait_figure('Held', 0)
 
 
+# ---- servers that are slow themselves ----------------------------------------------
+
+@contextlib.contextmanager
+def slow_server(mpm, what, lines):
+    """A server that waits, with SLOW_START or SLOW_ACCEPT, until the file is gone that
+    is given with it."""
+    with tempfile.TemporaryDirectory() as scratch:
+        os.chmod(scratch, 0o777)
+        path = os.path.join(scratch, 'slow')
+        with open(path, 'w'):
+            pass
+        with Server(mpm, workers=8, threads=4, env={what: path},
+                    lines=[SLOW, 'SevenReserve 0', *lines]) as server:
+            yield server, path + '.taken' * (what == 'SLOW_START')
+
+
+def wait_queued(server, wanted):
+    """Until so many wait in the accept queue; then the leader looks a few times more."""
+    local = f'0100007F:{server.port:04X}'
+
+    def queued():
+        with open('/proc/net/tcp') as file:
+            return sum(int(row[4].split(':')[1], 16) for row in map(str.split, file)
+                       if row[1] == local and row[3] == '0A')
+    poll(queued, lambda n: n >= wanted, say='an accept queue')
+    time.sleep(0.5)
+
+
 @cases('event', 'worker')
 def test_a_child_that_is_slow_to_start_costs_nobody_a_place(mpm):
     """One child is full and connections wait, until the other has started: there are
     workers enough, so nobody need make room."""
-    with tempfile.TemporaryDirectory() as scratch, \
-            Server(mpm, workers=8, threads=4,
-                   env={'SLOW_START': os.path.join(scratch, 'once')},
-                   lines=[SLOW, 'SevenReserve 0', 'SevenServerLimit 7'], start=False) as server:
-        os.chmod(scratch, 0o777)
-        server.start()
+    with slow_server(mpm, 'SLOW_START', ['SevenServerLimit 7']) as (server, path):
         slow = [clients.half_head(server.port) for _ in range(6)]
+        wait_queued(server, 2)
+        os.remove(path)
         server.wait_figure('Held', 6)
         figures = server.figures()
         check(figures['Relieved'] == figures['Evictions'] == 0, figures)
         check(all(client.is_open() for client in slow), 'somebody was closed')
-        check(os.listdir(scratch), 'no child was slow')
         for client in slow:
             client.close()
 
@@ -150,18 +174,20 @@ def test_a_child_that_is_slow_to_start_costs_nobody_a_place(mpm):
 @cases(*MPMS)
 def test_workers_slow_to_accept_cost_nobody_a_place(mpm):
     """They are about to ask for their clients, and places are free."""
-    with Server(mpm, workers=8, env={'SLOW_ACCEPT': '300'},
-                lines=[SLOW, 'SevenReserve 0', 'SevenServerLimit 7',
-                       'SevenServiceTime 60s']) as server:
-        slow = [clients.half_head(server.port) for _ in range(4)]
+    with slow_server(mpm, 'SLOW_ACCEPT', ['SevenServerLimit 8',
+                                          'SevenServiceTime 60s']) as (server, path):
+        holders = [clients.half_head(server.port) for _ in range(4)]
         server.wait_figure('Held', 4)
-        with concurrent.futures.ThreadPoolExecutor(12) as pool:
-            asked = [pool.submit(clients.ask, server.port, source=FRIEND) for _ in range(12)]
-        check_served([one.result() for one in asked], 12)
+        others = [clients.half_head(server.port, source=source)
+                  for source in 4 * ['127.0.0.9'] + 2 * [FRIEND]]
+        wait_queued(server, 2)
+        for client in others:
+            client.close()
+        os.remove(path)
         figures = server.figures()
-        check(figures['Relieved'] == figures['Evictions'] == 0, figures)
-        check(all(client.is_open() for client in slow), 'somebody was closed')
-        for client in slow:
+        check(figures['Relieved'] == 0, figures)
+        check(all(client.is_open() for client in holders), 'somebody was closed')
+        for client in holders:
             client.close()
 
 
@@ -187,19 +213,37 @@ def test_old_children_that_are_slow_to_end_cost_nobody_a_place():
         server.wait_figure('Held', 1)
         idle = [child for child in server.children() if child != child_of(server, holder)]
         check(len(idle) == 5, idle)
-        for child in idle:
-            os.kill(child, signal.SIGSTOP)
         try:
+            for child in idle:
+                os.kill(child, signal.SIGSTOP)
             server.graceful()
             time.sleep(1.5)      # the lease of a leader that stands still is 0.5 s
             check(holder.is_open(), 'evicted for children that are about to end')
         finally:
             for child in idle:
                 os.kill(child, signal.SIGCONT)
-        poll(lambda: server.get('/index.html'), bool)
+        poll(lambda: clients.ask(server.port, source=FRIEND).status,
+             lambda status: status == 200)
         check(server.figure('Relieved') == 0, server.figures())
         holder.close()
         server.wait_figure('Held', 0)
+
+
+def test_old_children_without_our_memory_are_no_promise():
+    """Another limit, so another memory: the clients of old children are not known,
+    and no reason to wait."""
+    with Server('prefork', workers=10, server_limit=10,
+                lines=['SevenServerLimit 8', 'SevenReserve 0',
+                       'SevenServiceTime 60s']) as server:
+        old = [clients.half_head(server.port) for _ in range(7)]
+        server.wait_figure('Held', 7)
+        server.change(['SevenServerLimit 7', 'SevenReserve 0'])
+        server.graceful()
+        new = [clients.half_head(server.port) for _ in range(3)]
+        check_served(honest(server, 5), 5)
+        check(all(client.is_open() for client in old), 'an old one was closed')
+        for client in old + new:
+            client.close()
 
 
 @cases(*MPMS)
@@ -345,6 +389,23 @@ def test_children_recycled_under_attack(mpm):
         check(served(replies) >= 0.9 * len(replies), served(replies))
         server.wait_figure('Held', 0)
         check('does not protect' not in server.error_log())
+
+
+@cases('event', 'worker')
+def test_all_children_at_the_end_of_their_lives(mpm):
+    """Each has had its connections and waits for a slow client, and the MPM may have no
+    other: the slow ones must go."""
+    with Server(mpm, workers=4, threads=2, server_limit=2,
+                lines=['MaxConnectionsPerChild 20', 'SevenServerLimit 3',
+                       'SevenReserve 0']) as server:
+        first = set(server.children())
+        with crowd(server, 'head', rate=5, most=3):
+            replies = []
+            while first & set(server.children()):
+                check(len(replies) < 400, 'the children were not replaced')
+                replies += honest(server, 5, every=0.01, timeout=25)
+        check(served(replies) >= 0.8 * len(replies), served(replies), 'of', len(replies))
+        server.wait_figure('Held', 0)
 
 
 @limit(90)

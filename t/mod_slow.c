@@ -1,36 +1,41 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A module for the tests, as slow as others may be: the first child to make the file that
- * SLOW_START names takes two seconds to start, and each new connection costs its worker as many
- * milliseconds as SLOW_ACCEPT says. */
+/* A module for the tests, as slow as others may be. While the file exists that SLOW_START names,
+ * the first child to come by does not start; while the one exists that SLOW_ACCEPT names,
+ * connections from 127.0.0.9 keep their workers before they are asked anything. Neither for longer
+ * than a minute. */
 #include "httpd.h"
 #include "http_config.h"
 #include "http_connection.h"
+#include "apr_strings.h"
 
-#include <fcntl.h>
 #include <stdlib.h>
 #include <unistd.h>
+
+static void wait_while(const char *path)
+{
+    for (int i = 0; i < 6000 && access(path, F_OK) == 0; i++) {
+        apr_sleep(apr_time_from_msec(10));
+    }
+}
 
 static void child_init(apr_pool_t *p, server_rec *s)
 {
     const char *path = getenv("SLOW_START");
-    int file = path != NULL ? open(path, O_CREAT | O_EXCL | O_WRONLY, 0600) : -1;
 
-    (void)p;
     (void)s;
-    if (file >= 0) {
-        apr_sleep(apr_time_from_sec(2));
-        close(file);
+    /* Whoever can rename it is the first. */
+    if (path != NULL && rename(path, apr_pstrcat(p, path, ".taken", NULL)) == 0) {
+        wait_while(apr_pstrcat(p, path, ".taken", NULL));
     }
 }
 
 static int pre_connection(conn_rec *c, void *socket)
 {
-    const char *milliseconds = getenv("SLOW_ACCEPT");
+    const char *path = getenv("SLOW_ACCEPT");
 
-    (void)c;
     (void)socket;
-    if (milliseconds != NULL) {
-        apr_sleep(apr_time_from_msec(atoi(milliseconds)));
+    if (path != NULL && strcmp(c->client_ip, "127.0.0.9") == 0) {
+        wait_while(path);
     }
     return DECLINED;
 }
