@@ -109,8 +109,8 @@ typedef struct sim_load {
     uint32_t loads;
 } sim_load;
 
-/** Reads it from a file; see seven-sim --help. It is there until the program ends, and so does this
- * with a sentence if there is anything wrong. */
+/** Reads it from a file; see seven-sim --help. Ends the program with a sentence if anything is
+ * wrong. What it returns is never freed. */
 sim_load sim_load_read(const char *path);
 
 /** A cell of the call attack: honest calls of mean t_m_s, attackers' that never end. */

@@ -8,7 +8,7 @@
 #include "sim.h"
 
 #define MOST_CALLS 10000000
-#define LONGEST_MS 1000000000000ULL /* so that no sum of times can run over */
+#define LONGEST_MS 1000000000000ULL /* so that no sum of times overflows */
 #define MAX_LINE 80
 
 typedef struct reader {
@@ -42,7 +42,7 @@ static sim_call take_call(const reader *in, char *text, uint64_t *load)
 {
     sim_call call;
 
-    *load = take_number(in, &text, ',', "it begins with the number of a load, and a comma");
+    *load = take_number(in, &text, ',', "a line begins with the number of a load, and a comma");
     call.begins_us = 1000 * take_number(in, &text, ',', "when a call begins is in whole ms");
     if (strcmp(text, "forever") == 0) {
         call.lasts_us = SIM_FOREVER;
@@ -94,6 +94,9 @@ sim_load sim_load_read(const char *path)
         sim_call call;
 
         in.line++;
+        if (strlen(line) == sizeof(line) - 1) {
+            wrong(&in, "it is too long");
+        }
         line[strcspn(line, "\n")] = '\0';
         call = take_call(&in, line, &number);
         if (in.calls == MOST_CALLS) {

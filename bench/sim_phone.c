@@ -15,6 +15,7 @@ typedef struct plan {
     unsigned defences, lengths, forwards; /* bits */
     sim_list shares, rates;
     bool published, wide, round_given;
+    const char *drawn; /* an option about the calls to draw, if one was given */
     const char *calls; /* a file with an experiment's calls */
 } plan;
 
@@ -76,6 +77,23 @@ static double share_of(const char *text, double percent)
 static void take(plan *p, int option, const char *value)
 {
     sim_calls *c = &p->base;
+
+    switch (option) {
+    case LENGTH:
+        p->drawn = "--length";
+        break;
+    case SHARE:
+        p->drawn = "--share";
+        break;
+    case RATE:
+        p->drawn = "--rate";
+        break;
+    case FIXED:
+        p->drawn = "--fixed";
+        break;
+    default:
+        break;
+    }
 
     switch (option) {
     case STRATEGY:
@@ -161,8 +179,13 @@ static plan plan_of(int argc, char **argv, plan p)
         sim_fail(2, "--entrants is %u, more than --places, which is %u.", p.base.entrants,
                  p.base.places);
     }
-    if (p.base.entrants > 0 && p.published) {
-        sim_fail(2, "--as-published takes no --entrants: the public model has k/2.");
+    if (p.base.entrants > 0 && (p.published || !(p.defences >> SIM_TOURNAMENT & 1))) {
+        sim_fail(2, "--entrants is for our own tournaments: %s.",
+                 p.published ? "the public model has k/2" : "--strategy names none");
+    }
+    if (p.calls != NULL && (p.drawn != NULL || p.published)) {
+        sim_fail(2, "%s has no meaning where --calls says what calls there are.",
+                 p.drawn != NULL ? p.drawn : "--as-published");
     }
     return p;
 }
@@ -219,14 +242,11 @@ static void calls_cells(const plan *p, sim_calls cell)
         calls_cell(p, &cell, "given", "given");
         return;
     }
-    for (int r = 0; r < p->rates.count; r++) {
-        for (unsigned l = 0; l < SIM_LENGTHS; l++) {
-            for (int i = 0; p->lengths >> l & 1 && i < p->shares.count; i++) {
-                cell.rate = p->rates.value[r];
-                cell.lengths = (enum sim_lengths)l;
-                cell.share = share_of(p->shares.text[i], p->shares.value[i]);
-                calls_cell(p, &cell, sim_length_names[l], p->shares.text[i]);
-            }
+    for (unsigned l = 0; l < SIM_LENGTHS; l++) {
+        for (int i = 0; p->lengths >> l & 1 && i < p->shares.count; i++) {
+            cell.lengths = (enum sim_lengths)l;
+            cell.share = share_of(p->shares.text[i], p->shares.value[i]);
+            calls_cell(p, &cell, sim_length_names[l], p->shares.text[i]);
         }
     }
 }
@@ -234,13 +254,16 @@ static void calls_cells(const plan *p, sim_calls cell)
 static void calls_table(const plan *p)
 {
     for (unsigned f = 0; f < 2; f++) {
-        for (unsigned d = 0; d < SIM_DEFENCES; d++) {
-            sim_calls cell = p->base;
+        for (int r = 0; r < p->rates.count; r++) {
+            for (unsigned d = 0; d < SIM_DEFENCES; d++) {
+                sim_calls cell = p->base;
 
-            cell.by_round = f == 1;
-            cell.defence = (enum sim_defence)d;
-            if (p->forwards >> f & 1 && p->defences >> d & 1) {
-                calls_cells(p, cell);
+                cell.by_round = f == 1;
+                cell.rate = p->rates.value[r];
+                cell.defence = (enum sim_defence)d;
+                if (p->forwards >> f & 1 && p->defences >> d & 1) {
+                    calls_cells(p, cell);
+                }
             }
         }
     }
@@ -255,22 +278,6 @@ static double rate_of(const sim_load *load)
         seconds += (double)load->calls[load->ends[i] - 1].begins_us / 1e6;
     }
     return seconds > 0 ? (double)load->ends[load->loads - 1] / seconds : 0;
-}
-
-/* With the calls given there is nothing left to say about what calls there are. */
-static void refuse_other_calls(int argc, char **argv)
-{
-    static const char *const others[] = {"--length", "--share", "--rate", "--fixed",
-                                         "--as-published"};
-
-    for (int i = 1; i < argc; i++) {
-        for (size_t j = 0; j < sizeof(others) / sizeof(*others); j++) {
-            if (strncmp(argv[i], others[j], strlen(others[j])) == 0) {
-                sim_fail(2, "%s has no meaning where --calls says what calls there are.",
-                         others[j]);
-            }
-        }
-    }
 }
 
 /* ---- the public model ----------------------------------------------------------------------- */
@@ -371,10 +378,9 @@ int sim_command_calls(int argc, char **argv)
         sim_fail(2, "--as-published has no strategy oldest: the public model does not know it.");
     }
     if (p.calls != NULL) {
-        refuse_other_calls(argc, argv);
         load = sim_load_read(p.calls);
         p.base.load = &load;
-        p.base.rate = rate_of(&load);
+        p.rates.value[0] = rate_of(&load);
     }
     sim_table_head(p.common.csv, p.wide);
     if (p.published) {
@@ -427,8 +433,9 @@ int sim_command_bound(int argc, char **argv)
     p.common.effort.width = 0.002;
     p.common.effort.min_runs = 16;
     p = plan_of(argc, argv, p);
-    if (p.calls != NULL) {
-        sim_fail(2, "bound takes no --calls: it is computed from the rates.");
+    if (p.calls != NULL || p.base.entrants > 0) {
+        sim_fail(2, "bound takes no --%s: it is about oldest-first and drawn calls.",
+                 p.calls != NULL ? "calls" : "entrants");
     }
     p.base.rate = load * p.base.places;
     if (p.common.csv) {

@@ -10,13 +10,14 @@ Availability (avail-STRATEGY-LENGTHS-ATTACKERS). Honest callers and attackers, w
 never hang up, come as two Poisson streams, 4.75 a second in all, to a server of
 24 places; t_M is 5 s. What is measured is what the published model measures: the
 honest calls of the first 40 s as they stand at 40 s, beginning with an empty
-server; half widths are of 99 %, over runs, each of which has its own calls. It is compared with the most that any policy can
-do that knows only how long each call has lasted (bound), which is of a server full
-for long: so "steady" is shown, too, the calls of the 30 s after that, each followed
-for 20 s more while the attack goes on. The strategy "none" is the same Kamailio
-alone. Behind seven-sip the server's own limit is somewhat higher than k: a call
-that is being ended is in its way until it has answered the BYE. The server itself
-should refuse nobody then (503s): where it did, the machine was too busy.
+server. Half widths are of 99 %, over runs, each of which has calls of its own. The
+share is compared with the most that any policy can do that knows only how long each
+call has lasted (bound), which is of a server full for long: so "steady" is shown,
+too, the calls of the 30 s after that, each followed for 20 s more while the attack
+goes on. The strategy "none" is the same Kamailio alone. Behind seven-sip the
+server's own limit is somewhat higher than k: a call that is being ended is in its
+way until it has answered the BYE. The server itself should refuse nobody then
+(503s): where it did, the machine was too busy.
 
 A run has a Kamailio port, a seven-sip and a SIPp of its own, and many go at the
 same time: the load of each is small.
@@ -50,9 +51,10 @@ STRATEGIES = ('uniform', 'roulette', 'tournament')
 HORIZON = 40             # the model's
 STEADY = (40, 70)        # from and to, seconds
 LOAD_SECONDS = 90        # so each steady call is followed for 20 s at least
-AT_ONCE = 48
+AT_ONCE = 40              # at twice as many two cores are too busy
 NEEDED = 0.9             # of the bound, by the best strategy of a cell
 Z99 = 2.576
+FEWEST = 6               # runs that say something of how much they differ
 
 
 # ---- the bound -----------------------------------------------------------------
@@ -243,18 +245,19 @@ def total(runs, kind, *window):
 
 
 def student99(freedom):
-    """The 99.5 % point of Student's t (its expansion about the normal one's)."""
+    """The 99.5 % point of Student's t, from 5 degrees of freedom on (its expansion about
+    the normal distribution's)."""
     z, v = Z99, freedom
     return (z + (z**3 + z) / (4 * v) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * v**2) +
             (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * v**3))
 
 
 def half_width(runs, *window):
-    """Half of the 99 % interval of the honest calls' share that is complete. It is over
-    runs: calls of the same run have the same attackers and are not independent."""
+    """Half of the 99 % interval of the honest calls' share that is complete; NaN if there
+    are too few runs. Calls of the same run share its attackers and are not independent."""
     found = [outcome(run.records, HONEST, *window) for run in runs]
     calls = sum(one.calls for one in found)
-    if len(found) < 2 or calls == 0:
+    if len(found) < FEWEST or calls == 0:
         return math.nan
     share = sum(one.complete for one in found) / calls
     spread = sum((one.complete - share * one.calls)**2 for one in found) / (len(found) - 1)
@@ -458,8 +461,8 @@ def read_options():
                         help=f'runs at the same time ({AT_ONCE})')
     parser.add_argument('--csv', metavar='FILE', help='append the rows to FILE')
     options = parser.parse_args()
-    if options.runs < 1 or not 1 <= options.at_once <= 300:
-        parser.error('--runs must be at least 1, --at-once from 1 to 300.')
+    if options.runs < 1 or not 1 <= options.at_once <= 100:
+        parser.error('--runs must be at least 1, --at-once from 1 to 100.')
     if not options.list and not options.cases:
         parser.error('Name a case; --list names them all.')
     return options

@@ -180,7 +180,7 @@ def test_given_calls():
 def test_given_calls_that_are_wrong():
     for lines, said in ((('1,0,5', '1,2'), 'line 2'), (('2,0,5',), 'line 1'),
                         (('1,5,5', '1,4,5'), 'line 2'), (('1,0,5', '3,0,5'), 'line 2'),
-                        (('1,x,5',), 'line 1'), (('1,0,ever',), 'line 1'), ((), 'no calls'),
+                        (('1,x,5',), 'line 1'), (('1,0,ever',), 'line 1'), ((), 'no calls'), (('1,0,5' + 80 * '0',), 'line 1'),
                         (('1,0,5', ''), 'line 2'), (('1,0,-5',), 'line 1')):
         with tempfile.NamedTemporaryFile('w', suffix='.csv') as file:
             file.write(''.join(line + '\n' for line in lines))
@@ -211,7 +211,9 @@ WRONG = (('--share', 'abc'), ('--share', '100'), ('--share', '17,,33'), ('--shar
          ('http', '--honest', '0'), ('http', '--load', '0.001', '--honest', '1000'),
          ('http', '--honest-share', '100%'), ('http', '--attack', '0', '--honest-share', '5%'),
          ('http', '--servers', '0'), ('http', '--balance', 'best'), ('http', '--hold', '1e9'),
-         ('--calls', '/no/such/file'), ('--calls', '/dev/null', '--share', '17'),
+         ('--calls', '/no/such/file'), ('--calls', '/dev/null', '--sha', '17'),
+         ('--calls', '/dev/null', '--as-published'), ('bound', '--entrants', '2'),
+         ('--strategy', 'uniform', '--entrants', '2'),
          ('bound', '--calls', '/dev/null'), ('--entrants', '0'), ('--entrants', '25'),
          ('--as-published', '--entrants', '12'),
          ('http', '--servers', '1000', '--places', '1048576'))
