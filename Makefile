@@ -206,7 +206,7 @@ $(B)/fuzz_sip: t/fuzz_sip.c $(filter-out sip_ext/main.c,$(SIP:%=sip_ext/%.c)) $(
 	@mkdir -p $(@D)
 	clang $(SIP_C) $(FUZZ) $(filter %.c,$^) $(SIP_LIBS) -o $@
 
-TSAN = race pool table
+TSAN = race pool sequence table
 unit: $(UNITS:%=$(B)/t/%) $(UNITS:%=$(B)/t-asan/%) $(TSAN:%=$(B)/t-tsan/%)
 
 check: packages-check

@@ -79,33 +79,19 @@ static void take(plan *p, int option, const char *value)
     sim_calls *c = &p->base;
 
     switch (option) {
-    case LENGTH:
-        p->drawn = "--length";
-        break;
-    case SHARE:
-        p->drawn = "--share";
-        break;
-    case RATE:
-        p->drawn = "--rate";
-        break;
-    case FIXED:
-        p->drawn = "--fixed";
-        break;
-    default:
-        break;
-    }
-
-    switch (option) {
     case STRATEGY:
         p->defences = sim_arg_names("strategy", value, sim_defence_names, SIM_DEFENCES);
         break;
     case LENGTH:
+        p->drawn = "--length";
         p->lengths = sim_arg_names("length", value, sim_length_names, SIM_LENGTHS);
         break;
     case SHARE:
+        p->drawn = "--share";
         p->shares = sim_arg_list("share", value, 0, 99);
         break;
     case RATE:
+        p->drawn = "--rate";
         p->rates = sim_arg_list("rate", value, 1e-3, 1e7);
         break;
     case PLACES:
@@ -138,6 +124,7 @@ static void take(plan *p, int option, const char *value)
         c->drain = true;
         break;
     case FIXED:
+        p->drawn = "--fixed";
         c->fixed = true;
         break;
     case WIDE:
