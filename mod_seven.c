@@ -71,6 +71,7 @@ APLOG_USE_MODULE(seven);
 #define MS UINT64_C(1000)
 #define SECOND UINT64_C(1000000)
 #define LEASH (250 * MS)      /* how long a refused client may take to ask and be told */
+#define MOMENT (250 * MS)     /* what is left to a victim to take a response that is ready */
 #define TICK_TENSE (5 * MS)   /* the leader's, while the server is short of workers */
 #define TICK_LEAD (50 * MS)   /* the leader's otherwise */
 #define TICK_WATCH (200 * MS) /* a watcher's with connections: how often writers are looked at */
@@ -164,9 +165,9 @@ struct conn {
     _Atomic int requests;      /* whose head is in, and that have not ended */
     _Atomic int working;       /* of these, the server is at work for */
     _Atomic int phase;
-    _Atomic int wrote;    /* part of an HTTP/1 response is out, and not all */
-    _Atomic int whole;    /* then: the worker has passed on the last of it */
-    _Atomic int deferred; /* lost its place while the server was at work for it */
+    _Atomic int wrote;          /* part of an HTTP/1 response is out, and not all */
+    _Atomic int deferred;       /* lost its place while the server was at work for it */
+    _Atomic uint64_t moment_us; /* lost its place, and may go on until then; 0: not said yet */
     _Atomic int evicted;
     _Atomic uint64_t evicted_us;
     _Atomic uint64_t leash_us;  /* refused: when its time is up */
@@ -350,6 +351,7 @@ static void set_working(struct exchange *exchange, int working)
     atomic_fetch_add(&conn->working, working ? 1 : -1);
     if (conn->holds && atomic_load(&seven.shared->tight) && !settle(conn, conn->ticket) &&
         touches()) {
+        atomic_store(&conn->deferred, 1);
         wake(seven.child); /* it may have been spared only while the server was at work */
     }
 }
@@ -407,6 +409,8 @@ static void hold(struct conn *conn, uint64_t now)
     uint32_t free = seven_free(seven.pool);
     conn->since_us = now;
     atomic_store_explicit(&conn->leash_us, 0, memory_order_relaxed);
+    atomic_store_explicit(&conn->deferred, 0, memory_order_relaxed);
+    atomic_store_explicit(&conn->moment_us, 0, memory_order_relaxed);
     if (atomic_load(&conn->working) == 0) {
         atomic_store(&conn->worked_us, 0);
     }
@@ -616,8 +620,10 @@ static void evict(seven_entry *entry, seven_ticket ticket, uint64_t now, struct 
     seven_entry_set(entry, NULL);
     atomic_store(&conn->evicted, 1);
     /* The time of the loss may not be noted yet: then there stands an earlier holder's. */
-    atomic_store(&conn->evicted_us,
-                 lost_us >= conn->since_us && !atomic_load(&conn->deferred) ? lost_us : now);
+    atomic_store(&conn->evicted_us, lost_us >= conn->since_us && !atomic_load(&conn->deferred) &&
+                                            atomic_load(&conn->moment_us) == 0
+                                        ? lost_us
+                                        : now);
     atomic_fetch_add(&seven.shared->evicted, 1);
     write_obituary(o, "evicted", conn, conn->since_us, now);
     cut(conn);
@@ -656,14 +662,28 @@ static void credit_writer(struct conn *conn, const seven_ticket *ticket, uint64_
     }
 }
 
-/* A worker with the last of a response in its hands, and a client that takes it: it is as good as
- * done, and the client may know that already. */
-static int is_about_to_end(const struct conn *conn)
+static int is_writable(const struct conn *conn)
 {
     struct pollfd out = {.fd = atomic_load(&conn->fd), .events = POLLOUT};
 
-    return atomic_load(&conn->wrote) && atomic_load(&conn->whole) && poll(&out, 1, 0) == 1 &&
-           out.revents == POLLOUT;
+    return poll(&out, 1, 0) == 1 && out.revents == POLLOUT;
+}
+
+/* A victim is not reset in the middle of a response that it takes: it may have all of it already,
+ * and its worker is as good as free. Nor as soon as the server has done its work for it, which is
+ * what it was spared for. Neither lasts. */
+static int has_a_moment(struct conn *conn, uint64_t now)
+{
+    int phase = atomic_load(&conn->phase);
+
+    if ((phase != HANDLER && phase != RESPONSE) ||
+        !(atomic_load(&conn->deferred) || (atomic_load(&conn->wrote) && is_writable(conn)))) {
+        return 0;
+    }
+    if (atomic_load(&conn->moment_us) == 0) {
+        atomic_store(&conn->moment_us, now + MOMENT);
+    }
+    return now < atomic_load(&conn->moment_us);
 }
 
 /* Pinned: sees to the connection's place; returns when to look again. */
@@ -687,8 +707,8 @@ static uint64_t attend_place(seven_entry *entry, seven_ticket ticket, uint64_t n
         atomic_store(&conn->deferred, 1);
         return now + TICK_LEAD;
     }
-    if (is_about_to_end(conn)) {
-        return now + MS;
+    if (has_a_moment(conn, now)) {
+        return now + TICK_TENSE;
     }
     evict(entry, ticket, now, o);
     return now + TICK_WATCH;
@@ -1216,28 +1236,24 @@ static int may_block(const conn_rec *c, const apr_bucket_brigade *bb)
     return sum > SMALL_WRITE;
 }
 
-/* Whether the response ends in this brigade, and whether the request does. */
-static int has_end(const apr_bucket_brigade *bb, int *request)
+static int ends_request(const apr_bucket_brigade *bb)
 {
-    int response = 0;
-
-    *request = 0;
     for (const apr_bucket *b = APR_BRIGADE_FIRST(bb); b != APR_BRIGADE_SENTINEL(bb);
          b = APR_BUCKET_NEXT(b)) {
-        *request |= AP_BUCKET_IS_EOR(b);
-        response |= *request || APR_BUCKET_IS_EOS(b);
+        if (AP_BUCKET_IS_EOR(b)) {
+            return 1;
+        }
     }
-    return response;
+    return 0;
 }
 
 static apr_status_t seven_out(ap_filter_t *f, apr_bucket_brigade *bb)
 {
     struct exchange *exchange = f->ctx;
-    int last = 0, whole = exchange->r != NULL && has_end(bb, &last), was = 0;
+    int was = 0;
     apr_status_t rv;
 
     if (exchange->r != NULL && f->c->master == NULL) {
-        atomic_store_explicit(&exchange->conn->whole, whole, memory_order_relaxed);
         atomic_store_explicit(&exchange->conn->wrote,
                               !is_tunnel(exchange) && !ap_is_HTTP_INFO(exchange->r->status),
                               memory_order_release);
@@ -1245,7 +1261,7 @@ static apr_status_t seven_out(ap_filter_t *f, apr_bucket_brigade *bb)
     /* Into HTTP/2's secondary connections one writes until the client has taken enough. */
     if (exchange->working && (f->c->master != NULL || is_tunnel(exchange) || may_block(f->c, bb))) {
         /* HTTP/2's has done its work with the last; its request lives on until that is taken. */
-        was = end_work(exchange, RESPONSE) && !(last && f->c->master != NULL);
+        was = end_work(exchange, RESPONSE) && !(f->c->master != NULL && ends_request(bb));
     }
     rv = ap_pass_brigade(f->next, bb);
     begin_work(exchange, was);

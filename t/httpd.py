@@ -16,6 +16,7 @@ What it serves:
     /upload          reads the whole request body, then answers 200 with its size
     /echo-size?N     N kB built in memory (it passes through the output filters)
     /sleep?MS        answers 200 after MS milliseconds spent in a handler
+    /sleep?MS,KB     and then writes so many kB, one by one
     /cgi-bin/sleep.sh?S   (with modules=['cgi'] or ['cgid']) the same as a CGI
     /server-status   mod_status, ExtendedStatus On
     /seven-status    mod_seven's own, if a module is given
@@ -58,9 +59,13 @@ end
 
 LUA_SLEEP = '''
 function handle(r)
+  local ms, kb = (r.args or ""):match("^(%d*),?(%d*)")
   r.content_type = "text/plain"
-  r.usleep((tonumber(r.args) or 0) * 1000)
+  r.usleep((tonumber(ms) or 0) * 1000)
   r:puts("slept\\n")
+  for _ = 1, tonumber(kb) or 0 do
+    r:puts(string.rep("x", 1024))
+  end
   return apache2.OK
 end
 '''

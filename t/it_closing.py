@@ -1,6 +1,7 @@
 """How a victim's connection ends: orderly while it is read from; never so that
 half a response could be taken for a whole one."""
 
+import subprocess
 import time
 
 from t import clients
@@ -98,16 +99,49 @@ def test_half_a_response_is_not_taken_for_a_whole(case):
             check(end in ('rst', 'cut') if tls else end == 'rst', 'not reset:', reply)
 
 
-@cases(*MPMS)
-def test_a_victim_at_work_for_is_spared(mpm):
-    """To cut off a client that a handler works for would free nothing."""
-    with Server(mpm, workers=8, lines=ONE_PLACE) as server:
-        victim = clients.Client(server.port)
-        victim.send(clients.request('/sleep?1500', headers='Connection: close\r\n'))
+@cases(*(f'{mpm}-{scheme}-{size}' for mpm in MPMS for scheme in ('http', 'https')
+         for size in ('short', 'long')))
+def test_a_victim_at_work_for_is_spared(case):
+    """To cut off a client that a handler works for would free nothing; and when it has
+    done its work, whoever takes what it is sent is left to take it all."""
+    mpm, scheme, size = case.split('-')
+    tls = scheme == 'https'
+    with Server(mpm, workers=8, tls=tls, lines=ONE_PLACE) as server:
+        victim = clients.Client(server.tls_port if tls else server.port, tls=tls)
+        victim.send(clients.request('/sleep?500' + (',500' if size == 'long' else ''),
+                                    headers='Connection: close\r\n'))
         server.wait_figure('HeldHandler', 1)
         replace(server)
         reply = victim.reply()
         check(reply.status == 200 and reply.complete, reply)
+        check(len(reply.body) >= (512000 if size == 'long' else 6), reply)
+        server.wait_figure('Held', 0)
+
+
+@cases(*MPMS)
+def test_a_victim_that_was_spared_and_does_not_read_is_cut(mpm):
+    with Server(mpm, workers=8, lines=ONE_PLACE) as server:
+        victim = clients.slow_reader(server.port, '/sleep?500,30000')
+        server.wait_figure('HeldHandler', 1)
+        replace(server)
+        end = victim.wait_closed(15)
+        reply = clients.Reply(victim.data, end)
+        check(end == 'rst' and not reply.complete, reply)
+        server.wait_figure('Evictions', 1)
+        server.wait_figure('Held', 0)
+
+
+@cases('event', 'worker')
+def test_a_victim_at_work_for_is_spared_over_http2(mpm):
+    with Server(mpm, workers=8, http2=True, lines=ONE_PLACE) as server:
+        victim = subprocess.Popen(
+            ['curl', '-s', '-m', '10', '--http2-prior-knowledge', '-w', '%{http_code}',
+             server.url('/sleep?500,500')], stdout=subprocess.PIPE)
+        server.wait_figure('HeldHandler', 1)
+        replace(server)
+        body = victim.communicate()[0]
+        check(victim.returncode == 0 and body.endswith(b'x200'), victim.returncode, body[-80:])
+        check(len(body) > 512000, len(body))
         server.wait_figure('Held', 0)
 
 
