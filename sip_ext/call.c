@@ -379,7 +379,7 @@ struct packed {
 size_t call_pack(const call *c, uint64_t now_us, uint64_t wall_us, void *bytes, size_t size)
 {
     struct packed p;
-    uint64_t age = now_us > c->since_us ? now_us - c->since_us : 0;
+    uint64_t age = c->state == CALL_INCALL && now_us > c->since_us ? now_us - c->since_us : 0;
 
     memset(&p, 0, sizeof p);
     p.version = PACKED_AS;

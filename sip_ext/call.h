@@ -165,7 +165,10 @@ void calls_each(const calls *t, bool (*each)(void *context, call *c), void *cont
 size_t calls_count(const calls *t);
 size_t calls_bytes(const calls *t);
 
-/** As bytes for the store, with the times on the wall clock; returns how many, 0 if too many. */
+/**
+ * As bytes for the store, with the times on the wall clock; returns how many, 0 if too many. One
+ * that is not ACKed yet will be in progress: its ACK may come while there is no process.
+ */
 size_t call_pack(const call *c, uint64_t now_us, uint64_t wall_us, void *bytes, size_t size);
 
 /** And back: NULL if they are not what call_pack() wrote, or there is no memory. */

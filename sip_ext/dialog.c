@@ -25,7 +25,7 @@ void dialog_store(proxy *p, call *c)
     size_t length;
 
     c->changed = false;
-    if (p->store == NULL || c->state != CALL_INCALL) {
+    if (p->store == NULL || !c->answered || (c->state != CALL_WAITING && c->state != CALL_INCALL)) {
         return;
     }
     if (c->parent != NULL && c->parent->id == 0) { /* forks have higher numbers */
@@ -51,6 +51,16 @@ void dialog_unstore(proxy *p, call *c)
         c->stored = false;
         p->commit = true;
         store_delete(p->store, c->id);
+    }
+}
+
+void dialog_commit(proxy *p)
+{
+    if (p->commit) {
+        p->commit = false;
+        if (!store_commit(p->store)) {
+            p->count.store_errors++;
+        }
     }
 }
 
@@ -154,7 +164,12 @@ bool dialog_answered(proxy *p, call *c, const sip_t *sip)
 {
     c->answered = true;
     session_from(c, sip);
-    return callee_of(p, c, sip);
+    if (!callee_of(p, c, sip)) {
+        return false;
+    }
+    dialog_store(p, c);
+    dialog_commit(p);
+    return true;
 }
 
 /* Another 2xx to the same INVITE: the server forked it. All its dialogs are one call. */

@@ -571,7 +571,8 @@ static bool retransmitted(proxy *p, const hop *h, uint64_t key)
 
     for (call *c = NULL;
          (c = call_alike(p->calls, sip->sip_call_id->i_id, sip->sip_from->a_tag, c)) != NULL;) {
-        if (c->invite_key == key) {
+        if (c->invite_key == key ||
+            (c->invite_key == 0 && c->invite_cseq == sip->sip_cseq->cs_seq)) { /* from before */
             return true;
         }
     }

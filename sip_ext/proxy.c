@@ -332,12 +332,7 @@ static void before_poll(su_prepoll_magic_t *magic, su_root_t *root)
 
     (void)root;
     rest(p);
-    if (p->commit) {
-        p->commit = false;
-        if (!store_commit(p->store)) {
-            p->count.store_errors++;
-        }
-    }
+    dialog_commit(p);
     if (p->held.first != NULL && !p->round_armed) {
         uint64_t round = p->config->policy.round_us, now = proxy_now_us();
 

@@ -252,12 +252,16 @@ int dialog_request(proxy *p, hop *h, call *c, enum call_side from, const url_t *
 /* A response to such a request, that came from the server or not. False: do not pass it on. */
 bool dialog_response(proxy *p, sip_t *sip, bool from_server, bool ingress);
 
-/* A 2xx answered the INVITE of c. */
+/* A 2xx answered the INVITE of c, and is not passed on yet: whoever is told of a call will find it
+ * known, whatever happens to this process. False: what it says is too long to be kept. */
 bool dialog_answered(proxy *p, call *c, const sip_t *sip);
 
 /* Keeps the dialog in the store, or no more. */
 void dialog_store(proxy *p, call *c);
 void dialog_unstore(proxy *p, call *c);
+
+/* What was put into the store, or taken out, is from now on. */
+void dialog_commit(proxy *p);
 
 /* Its time has come: timer H, the session interval, or a BYE without an answer. */
 void dialog_due(proxy *p, call *c);

@@ -10,7 +10,7 @@ from t.httpd import free_port
 from t.it_common import cases, check, limit, poll
 from t.sip import SevenSip, SipError
 from t.sip_common import Setup
-from t.sipwire import parameter, uri_of
+from t.sipwire import answered, parameter, uri_of
 
 
 def stored(calls=3, **keys):
@@ -92,6 +92,30 @@ def test_age_survives():
         s.waiting()
         s.end_victim(old)
         check(young.count('BYE') == 0, 'the young one was cut')
+
+
+@cases('forked', 'alone')
+def test_call_answered_at_a_crash(case):
+    """Whoever has been told that it is up finds it known, ACKed or not."""
+    with stored(2) as s:
+        call, at_server, tag = s.waiting()
+        answered(s.server, at_server, tag)
+        s.server.reply(at_server, 200, tag=tag, contact=True)
+        answer = call.expect((200, 'INVITE'))
+        if case == 'forked':
+            s.server.reply(at_server, 200, tag='other', contact=True)
+            call.expect(lambda m: m.status == 200 and m.tag('to') == 'other')
+        s.proxy.kill()
+        s.proxy.start()
+        s.wait_up(0, 1)
+        call.again()
+        call.ack(answer)
+        s.server.expect('ACK', call_id=call.call_id)
+        check(s.server.count('INVITE', call_id=call.call_id) == 1, 'it was taken for a new call')
+        s.wait_up(0, 1)
+        s.hang_up(call)
+        if case == 'alone':
+            s.wait_up(0, 0)
 
 
 def test_call_being_set_up_at_a_crash():

@@ -236,6 +236,7 @@ static void fill(call *c)
     call_set(table, c, TEXT_CALLEE, span_of("sip:bob@192.0.2.9"));
     call_set(table, c, TEXT_CALLEE_ROUTE, span_of("<sip:192.0.2.5;lr>"));
     c->id = 77;
+    c->state = CALL_INCALL;
     c->since_us = START - 5000000;
     c->invite_cseq = 3;
     c->cseq[SIDE_CALLER] = 4;
@@ -273,6 +274,25 @@ START_TEST(packed_and_back)
     ck_assert(back->behind_server && back->direct && back->answered && !back->placed);
     ck_assert_int_eq(back->state, CALL_INCALL);
     ck_assert(flow_same(&back->caller, &c->caller));
+    calls_destroy(other);
+}
+END_TEST
+
+/* The time in which it rang does not count. */
+START_TEST(packed_before_its_ack)
+{
+    char bytes[4096];
+    call *c = add("id", "a", "b"), *back;
+    calls *other = calls_create(10, 999);
+    size_t length;
+
+    fill(c);
+    c->state = CALL_WAITING;
+    length = call_pack(c, START, UINT64_C(1700000000000000), bytes, sizeof bytes);
+    back = call_unpack(other, UINT64_C(500000000), UINT64_C(1700000060000000), bytes, length);
+    ck_assert_ptr_nonnull(back);
+    ck_assert_int_eq(back->state, CALL_INCALL);
+    ck_assert_uint_eq(back->since_us, 500000000 - 60000000);
     calls_destroy(other);
 }
 END_TEST
@@ -371,6 +391,7 @@ int main(void)
     tcase_add_test(tcase, due);
     tcase_add_test(tcase, due_after_a_jump);
     tcase_add_test(tcase, packed_and_back);
+    tcase_add_test(tcase, packed_before_its_ack);
     tcase_add_test(tcase, damaged_is_refused);
     tcase_add_test(tcase, many_come_and_go);
     tcase_add_test(tcase, slab_pieces);
