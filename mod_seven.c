@@ -150,16 +150,17 @@ struct exchange {
 struct conn {
     struct exchange exchange; /* the connection's own */
     conn_rec *c;
-    const char *address; /* the client's */
-    int own_fd;          /* fd is a duplicate, ours to close */
-    int entry;           /* in the process's table; -1: none */
+    const char *address;                /* the client's */
+    const apr_sockaddr_t *peer, *local; /* of its socket, whatever a proxy in front may say */
+    int entry;                          /* in the process's table; -1: none */
     int refused, exempt;
     uint64_t unpaid;         /* bytes that have not bought a tick yet */
     seven_ticket ticket;     /* once holds is set; a stale one does nothing */
     uint64_t since_us;       /* it has its place */
     _Atomic int holds;       /* a place */
     const char *_Atomic how; /* it came by it: for %{seven}n */
-    _Atomic int fd;
+    _Atomic int closing;     /* the number fd may become another's at any time */
+    int fd;
     _Atomic int learned;       /* t_M has been told of it */
     _Atomic int64_t worked_us; /* until then: how long the server was at work for it */
     _Atomic int requests;      /* whose head is in, and that have not ended */
@@ -295,10 +296,6 @@ static void leave_table(struct conn *conn)
     }
     seven_remove(entry_of(conn));
     conn->entry = -1;
-    if (conn->own_fd) {
-        close(atomic_load(&conn->fd));
-        conn->own_fd = 0;
-    }
 }
 
 /* ---- a place's life --------------------------------------------------------------------- */
@@ -471,7 +468,7 @@ static uint32_t exempt_now(void)
 /* Too many refused at once: told without being asked, where that is possible, and closed. */
 static void dismiss(struct conn *conn)
 {
-    int fd = atomic_load(&conn->fd);
+    int fd = conn->fd;
     char buffer[8192];
 
     conn->c->aborted = 1;
@@ -538,7 +535,7 @@ static int is_dummy(struct conn *conn)
     if (!apr_sockaddr_equal(conn->c->client_addr, conn->c->local_addr)) {
         return 0;
     }
-    n = recv(atomic_load(&conn->fd), buffer, sizeof(buffer) - 1, MSG_PEEK | MSG_DONTWAIT);
+    n = recv(conn->fd, buffer, sizeof(buffer) - 1, MSG_PEEK | MSG_DONTWAIT);
     if (n < (ssize_t)sizeof(head)) {
         return 0;
     }
@@ -572,17 +569,71 @@ static void ask(struct conn *conn)
 
 /* ---- the watcher: losers, the leash, progress of writers --------------------------------- */
 
-/* Sets the worker free. A client that was being written to must not take what it got for a whole
- * response (one without length ends with the connection): it is reset. Others see a plain close. */
+static int same_address(const apr_sockaddr_t *known, const struct sockaddr *found)
+{
+    const struct sockaddr_in *in = (const struct sockaddr_in *)(const void *)found;
+    const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)(const void *)found;
+
+    if (known->family != found->sa_family) {
+        return 0;
+    }
+    return found->sa_family == AF_INET6
+               ? known->sa.sin6.sin6_port == in6->sin6_port &&
+                     memcmp(&known->sa.sin6.sin6_addr, &in6->sin6_addr, 16) == 0
+               : found->sa_family == AF_INET && known->sa.sin.sin_port == in->sin_port &&
+                     known->sa.sin.sin_addr.s_addr == in->sin_addr.s_addr;
+}
+
+static int is_socket_of(const struct conn *conn, int fd)
+{
+    union {
+        struct sockaddr any;
+        struct sockaddr_storage storage;
+    } peer, local;
+    socklen_t peer_size = sizeof(peer), local_size = sizeof(local);
+
+    return getpeername(fd, &peer.any, &peer_size) == 0 && same_address(conn->peer, &peer.any) &&
+           getsockname(fd, &local.any, &local_size) == 0 && same_address(conn->local, &local.any);
+}
+
+/* Pinned: a descriptor of its socket, to be handed back; -1: it has been closed. While the worker
+ * closes, with a close that nobody announces, only a duplicate cannot become another's. */
+static int borrow(const struct conn *conn)
+{
+    int fd = conn->fd;
+
+    if (atomic_load(&conn->closing)) {
+        fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+        if (fd >= 0 && !is_socket_of(conn, fd)) {
+            close(fd);
+            fd = -1;
+        }
+    }
+    return fd;
+}
+
+static void hand_back(const struct conn *conn, int fd)
+{
+    if (atomic_load(&conn->closing) && fd >= 0) {
+        close(fd);
+    }
+}
+
+/* Pinned: sets the worker free. A client that was being written to must not take what it got for a
+ * whole response (one without length ends with the connection): it is reset. Others see a plain
+ * close. */
 static void cut(const struct conn *conn)
 {
-    int fd = atomic_load(&conn->fd);
+    int fd = borrow(conn);
     struct sockaddr reset = {.sa_family = AF_UNSPEC};
 
-    if (atomic_load(&conn->wrote)) {
+    if (fd >= 0 && atomic_load(&conn->wrote)) {
         (void)connect(fd, &reset, sizeof(reset));
     }
-    shutdown(fd, SHUT_RDWR);
+    if (fd >= 0) {
+        shutdown(fd, SHUT_RDWR);
+    }
+    hand_back(conn, fd);
 }
 
 /* What is said of a connection, once it is no longer pinned. */
@@ -646,9 +697,10 @@ static void credit_writer(struct conn *conn, const seven_ticket *ticket, uint64_
     struct long_tcp_info info;
     socklen_t size = sizeof(info);
     uint64_t acked, parked = atomic_load(&conn->parked_us);
+    int fd = borrow(conn), known = getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0;
 
-    if (getsockopt(atomic_load(&conn->fd), IPPROTO_TCP, TCP_INFO, &info, &size) != 0 ||
-        size < sizeof(info) || info.bytes_acked <= conn->acked) {
+    hand_back(conn, fd);
+    if (!known || size < sizeof(info) || info.bytes_acked <= conn->acked) {
         return;
     }
     acked = info.bytes_acked - conn->acked;
@@ -664,9 +716,11 @@ static void credit_writer(struct conn *conn, const seven_ticket *ticket, uint64_
 
 static int is_writable(const struct conn *conn)
 {
-    struct pollfd out = {.fd = atomic_load(&conn->fd), .events = POLLOUT};
+    struct pollfd out = {.fd = borrow(conn), .events = POLLOUT};
+    int writable = poll(&out, 1, 0) == 1 && out.revents == POLLOUT;
 
-    return poll(&out, 1, 0) == 1 && out.revents == POLLOUT;
+    hand_back(conn, out.fd);
+    return writable;
 }
 
 /* A victim is not reset in the middle of a response that it takes: it may have all of it already,
@@ -1315,7 +1369,9 @@ static int seven_pre_connection(conn_rec *c, void *csd)
     conn->address = c->client_ip;
     conn->how = "-";
     conn->entry = -1;
-    atomic_store_explicit(&conn->fd, fd, memory_order_relaxed);
+    conn->fd = fd;
+    conn->peer = c->client_addr;
+    conn->local = c->local_addr;
     enter_table(conn);
     ap_set_module_config(c->conn_config, &seven_module, &conn->exchange);
     ap_add_input_filter("SEVEN_IN", &conn->exchange, NULL, c);
@@ -1377,37 +1433,25 @@ static void seven_resume_connection(conn_rec *c, request_rec *r)
     }
 }
 
-/* Flushing and lingering may hold the worker for long, and end with a close that nobody announces:
- * from here the watcher has a descriptor of its own, which cannot become another's. */
+/* Flushing and lingering may hold the worker for long, and end with a close that nobody announces.
+ */
 static int seven_pre_close_connection(conn_rec *c)
 {
     struct conn *conn = c->master == NULL ? conn_of(c) : NULL;
-    int fd;
 
-    if (conn == NULL || conn->entry < 0) {
+    if (conn == NULL || conn->entry < 0 || conn->closing) {
         return DECLINED;
     }
     end_work(&conn->exchange, RESPONSE);
-    if (conn->own_fd || !touches()) {
-        return DECLINED;
-    }
-    if (!conn->holds && !conn->refused && !conn->exempt && c->data_in_output_filters) {
+    if (touches() && !conn->holds && !conn->refused && !conn->exempt && c->data_in_output_filters) {
         /* Its time was up while it was parked; now it holds a worker, but no place. */
         atomic_store(&conn->leash_us, clock_us() + LEASH);
         wake(seven.child);
     }
-    fd = fcntl(atomic_load(&conn->fd), F_DUPFD_CLOEXEC, 0);
-    if (fd < 0) {
-        leave_table(conn);
-        return DECLINED;
+    if (pin(entry_of(conn))) {
+        atomic_store(&conn->closing, 1);
+        seven_unpin(entry_of(conn));
     }
-    if (!pin(entry_of(conn))) {
-        close(fd);
-        return DECLINED;
-    }
-    atomic_store(&conn->fd, fd);
-    conn->own_fd = 1;
-    seven_unpin(entry_of(conn));
     return DECLINED;
 }
 
