@@ -569,31 +569,31 @@ static void ask(struct conn *conn)
 
 /* ---- the watcher: losers, the leash, progress of writers --------------------------------- */
 
-static int same_address(const apr_sockaddr_t *known, const struct sockaddr *found)
-{
-    const struct sockaddr_in *in = (const struct sockaddr_in *)(const void *)found;
-    const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)(const void *)found;
+union address {
+    struct sockaddr any;
+    struct sockaddr_in in;
+    struct sockaddr_in6 in6;
+};
 
-    if (known->family != found->sa_family) {
+static int same_address(const apr_sockaddr_t *known, const union address *found)
+{
+    if (known->family != found->any.sa_family) {
         return 0;
     }
-    return found->sa_family == AF_INET6
-               ? known->sa.sin6.sin6_port == in6->sin6_port &&
-                     memcmp(&known->sa.sin6.sin6_addr, &in6->sin6_addr, 16) == 0
-               : found->sa_family == AF_INET && known->sa.sin.sin_port == in->sin_port &&
-                     known->sa.sin.sin_addr.s_addr == in->sin_addr.s_addr;
+    return known->family == AF_INET6
+               ? known->sa.sin6.sin6_port == found->in6.sin6_port &&
+                     memcmp(&known->sa.sin6.sin6_addr, &found->in6.sin6_addr, 16) == 0
+               : known->sa.sin.sin_port == found->in.sin_port &&
+                     known->sa.sin.sin_addr.s_addr == found->in.sin_addr.s_addr;
 }
 
 static int is_socket_of(const struct conn *conn, int fd)
 {
-    union {
-        struct sockaddr any;
-        struct sockaddr_storage storage;
-    } peer, local;
+    union address peer = {.any.sa_family = AF_UNSPEC}, local = peer;
     socklen_t peer_size = sizeof(peer), local_size = sizeof(local);
 
-    return getpeername(fd, &peer.any, &peer_size) == 0 && same_address(conn->peer, &peer.any) &&
-           getsockname(fd, &local.any, &local_size) == 0 && same_address(conn->local, &local.any);
+    return getpeername(fd, &peer.any, &peer_size) == 0 && same_address(conn->peer, &peer) &&
+           getsockname(fd, &local.any, &local_size) == 0 && same_address(conn->local, &local);
 }
 
 /* Pinned: a descriptor of its socket, to be handed back; -1: it has been closed. While the worker

@@ -1,11 +1,12 @@
 """How a victim's connection ends: orderly while it is read from; never so that
 half a response could be taken for a whole one."""
 
+import socket
 import subprocess
 import time
 
 from t import clients
-from t.it_common import MPMS, Server, cases, check
+from t.it_common import MPMS, Server, cases, check, poll
 
 ONE_PLACE = ['SevenServerLimit 1', 'SevenReserve 0', 'SevenRound 6h']
 
@@ -157,6 +158,33 @@ def test_a_response_with_a_length_is_truncated(case):
         end = victim.wait_closed(15)
         reply = clients.Reply(victim.data, end)
         check(end != 'open' and not reply.complete, reply)
+
+
+@cases(*(f'{mpm}-{host}' for mpm in ('worker', 'prefork') for host in ('127.0.0.1', '::1')))
+def test_a_victim_that_keeps_its_worker_closing_is_cut(case):
+    """It was answered, and sends on for as long as httpd puts up with: 30 seconds."""
+    mpm, host = case.split('-')
+    more = ['Listen [::1]:${PORT}'] if host == '::1' else []
+    with Server(mpm, workers=8, lines=ONE_PLACE + more) as server, \
+            socket.create_connection((host, server.port), timeout=10) as victim:
+        victim.sendall(clients.request('/', headers='Connection: close\r\n'))
+        while victim.recv(65536):
+            pass
+        server.wait_figure('Held', 1)
+        replace(server)
+        began = time.monotonic()
+        poll(lambda: is_gone(victim), bool, say='the end of its connection')
+        check(time.monotonic() - began < 12, 'it was httpd that ended it')
+        server.wait_figure('Evictions', 1)
+        server.wait_figure('Held', 0)
+
+
+def is_gone(sock):
+    try:
+        sock.sendall(b'x')
+    except OSError:
+        return True
+    return False
 
 
 @cases(*MPMS)

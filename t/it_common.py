@@ -68,7 +68,7 @@ class Server(Httpd):
                          lines=first + list(lines), **how)
 
     def config_text(self, lines):
-        return f'Define DIR {self.dir}\n' + super().config_text(lines)
+        return f'Define DIR {self.dir}\nDefine PORT {self.port}\n' + super().config_text(lines)
 
     patience = 5      # seconds that an orderly end may take
 
