@@ -195,6 +195,7 @@ static struct {
     pthread_t watcher;
     uint32_t stuck, promised; /* the leader's looks in a row, see is_stuck() and is_promised() */
     uint64_t promised_us;     /* the last of these */
+    uint32_t alive;           /* workers then */
     int watching;
     _Atomic int stop;
 } seven;
@@ -997,15 +998,18 @@ static int has_successors(void)
 }
 
 /* Whether workers are about to be there that nobody need make room for: threads of a child that
- * starts, or the successor of an old child that has no client. A promise that is not kept for long
- * (a child may hang) is none. */
+ * starts, children that the MPM has yet to start, or the successor of an old child that has no
+ * client. A promise that is not kept for long, with no worker more, is none: a child may hang, and
+ * worker counts a thread as idle whose entry in the scoreboard an old child has written over. */
 static int is_promised(const struct workers *w, uint32_t clients, uint64_t now)
 {
-    int promised = w->coming > 0 || w->marked > clients;
+    int more = w->alive < seven.conf->workers && w->slots > 0;
+    int promised = more || w->coming > 0 || w->marked > clients;
 
-    if (!promised || now - seven.promised_us > SECOND) {
+    if (!promised || w->alive > seven.alive || now - seven.promised_us > SECOND) {
         seven.promised = 0;
     }
+    seven.alive = w->alive;
     seven.promised_us = now;
     return promised && seven.promised++ < LOOKS_PATIENT;
 }
@@ -1041,9 +1045,9 @@ static void relieve_queue(uint64_t now)
     }
     count_workers(&w);
     clients = clients_now();
-    if (w.ready > 0 || (w.alive < seven.conf->workers && w.slots > 0)) {
+    if (w.ready > 0) {
         seven.stuck = 0;
-        return; /* one is about to take it, or the MPM has more children to start */
+        return; /* it is about to take one */
     }
     be_tense(now);
     if (is_promised(&w, clients, now)) {

@@ -191,6 +191,19 @@ def test_workers_slow_to_accept_cost_nobody_a_place(mpm):
             client.close()
 
 
+@cases('event', 'worker')
+def test_workers_that_httpd_takes_for_idle(mpm):
+    """By their entries in the scoreboard there are none, and the MPM could start more: it
+    does not, and all that there are are held."""
+    with Server(mpm, workers=8, threads=4, server_limit=6,
+                lines=[SLOW, 'SevenServerLimit 8', 'SevenReserve 0']) as server:
+        holders = [clients.half_head(server.port, source='127.0.0.8') for _ in range(8)]
+        reply = clients.ask(server.port, timeout=30)
+        check(reply.status == 200, reply)
+        for client in holders:
+            client.close()
+
+
 def child_of(server, client):
     """The child process that a connection's other end belongs to."""
     ours = client.sock.getsockname()[1]

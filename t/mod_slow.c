@@ -2,10 +2,14 @@
 /* A module for the tests, as slow as others may be. While the file exists that SLOW_START names,
  * the first child to come by does not start; while the one exists that SLOW_ACCEPT names,
  * connections from 127.0.0.9 keep their workers before they are asked anything. Neither for longer
- * than a minute. */
+ * than a minute. The entry in the scoreboard of a worker that reads from 127.0.0.8 says that there
+ * is none, as it does where the end of an old child's thread came after the start of a new one's.
+ */
 #include "httpd.h"
 #include "http_config.h"
 #include "http_connection.h"
+#include "http_protocol.h"
+#include "scoreboard.h"
 #include "apr_strings.h"
 
 #include <stdlib.h>
@@ -40,10 +44,19 @@ static int pre_connection(conn_rec *c, void *socket)
     return DECLINED;
 }
 
+static void pre_read_request(request_rec *r, conn_rec *c)
+{
+    (void)r;
+    if (c->sbh != NULL && strcmp(c->client_ip, "127.0.0.8") == 0) {
+        ap_update_child_status_from_conn(c->sbh, SERVER_DEAD, c);
+    }
+}
+
 static void register_hooks(apr_pool_t *p)
 {
     (void)p;
     ap_hook_child_init(child_init, NULL, NULL, APR_HOOK_MIDDLE);
+    ap_hook_pre_read_request(pre_read_request, NULL, NULL, APR_HOOK_MIDDLE);
     ap_hook_pre_connection(pre_connection, NULL, NULL, APR_HOOK_MIDDLE);
 }
 
