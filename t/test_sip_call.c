@@ -248,20 +248,27 @@ static void fill(call *c)
 }
 
 /* Across a restart: another table, another monotonic clock, the same wall clock a minute on. */
-START_TEST(packed_and_back)
+static call *restored(const call *c, calls *other)
 {
     char bytes[4096];
-    call *c = add("id", "a", "b"), *back;
-    calls *other = calls_create(10, 999);
-    size_t length;
+    size_t length = call_pack(c, START, UINT64_C(1700000000000000), bytes, sizeof bytes);
+    call *back;
 
-    fill(c);
-    length = call_pack(c, START, UINT64_C(1700000000000000), bytes, sizeof bytes);
     ck_assert_uint_gt(length, 0);
     ck_assert_uint_eq(call_pack(c, START, 1, bytes, length - 1), 0);
     length = call_pack(c, START, UINT64_C(1700000000000000), bytes, sizeof bytes);
     back = call_unpack(other, UINT64_C(500000000), UINT64_C(1700000060000000), bytes, length);
     ck_assert_ptr_nonnull(back);
+    return back;
+}
+
+START_TEST(packed_and_back)
+{
+    call *c = add("id", "a", "b"), *back;
+    calls *other = calls_create(10, 999);
+
+    fill(c);
+    back = restored(c, other);
     for (int i = 0; i < CALL_TEXTS; i++) {
         ck_assert_str_eq(call_text(back, (enum call_text)i), call_text(c, (enum call_text)i));
     }
@@ -281,16 +288,12 @@ END_TEST
 /* The time in which it rang does not count. */
 START_TEST(packed_before_its_ack)
 {
-    char bytes[4096];
     call *c = add("id", "a", "b"), *back;
     calls *other = calls_create(10, 999);
-    size_t length;
 
     fill(c);
     c->state = CALL_WAITING;
-    length = call_pack(c, START, UINT64_C(1700000000000000), bytes, sizeof bytes);
-    back = call_unpack(other, UINT64_C(500000000), UINT64_C(1700000060000000), bytes, length);
-    ck_assert_ptr_nonnull(back);
+    back = restored(c, other);
     ck_assert_int_eq(back->state, CALL_INCALL);
     ck_assert_uint_eq(back->since_us, 500000000 - 60000000);
     calls_destroy(other);
