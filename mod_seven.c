@@ -1437,8 +1437,7 @@ static void seven_resume_connection(conn_rec *c, request_rec *r)
     }
 }
 
-/* Flushing and lingering may hold the worker for long, and end with a close that nobody announces.
- */
+/* Flushing and lingering may hold the worker for long, and end with an unannounced close. */
 static int seven_pre_close_connection(conn_rec *c)
 {
     struct conn *conn = c->master == NULL ? conn_of(c) : NULL;

@@ -47,7 +47,7 @@ SETTLE_SECONDS = 2        # added to the time the attack needs to fill a server
 LEAST_LEAD_SECONDS = 4
 MPMS = ('event', 'worker', 'prefork')
 TUNNELS, UPLOADS_AT_ONCE = 20, 150
-# One pair differs by 8 % for no reason, and two equal servers by 2 %.
+# Two equal servers differ by 5 %: see wrk_pairs().
 WRK_ROUNDS, WRK_PAIRS, WRK_SECONDS = 40, 2, 1
 
 
@@ -410,7 +410,8 @@ FIELDS = ['offered', 'served', 'served_pct', 'p50_ms', 'p99_ms',
           'undefended_pct', 'attack_rate']
 CSV_FIELDS = ['case', 'about', 'module', 'runs', 'seconds', *FIELDS,
               'p99_over_ms', 'honest_pct', 'free_p99_us', 'opened', 'alive',
-              'ratio', 'ratio_half', 'requests_per_s', 'cpu_us', 'bare_cpu_us', 'target', 'verdict']
+              'ratio', 'ratio_half', 'requests_per_s', 'cpu_us', 'bare_cpu_us', 'target',
+              'verdict']
 
 
 def number(value):
@@ -433,7 +434,8 @@ def print_row(case, row):
         cells.append(f'{number(row.get(field)):>{width}}')
     extra = ''
     if case.kind == 'wrk':
-        extra = (f' (ratio {row["ratio"]:.3f} +- {row["ratio_half"]:.3f}; {row["requests_per_s"]:.0f}/s; '
+        extra = (f' (ratio {row["ratio"]:.3f} +- {row["ratio_half"]:.3f}; '
+                 f'{row["requests_per_s"]:.0f}/s; '
                  f'{row["cpu_us"]:.0f} and {row["bare_cpu_us"]:.0f} us CPU each)')
     if case.kind == 'quiet':
         extra = f' ({row["alive"]:.0f} of {TUNNELS} tunnels)'
