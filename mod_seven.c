@@ -473,14 +473,14 @@ static void dismiss(struct conn *conn)
     char buffer[8192];
 
     conn->c->aborted = 1;
+    /* What has arrived is read, since closing over unread data resets the connection. */
+    (void)!recv(fd, buffer, sizeof(buffer), MSG_DONTWAIT);
     if (!ap_ssl_conn_is_ssl(conn->c) && !conn->c->data_in_output_filters &&
         strcmp(ap_get_protocol(conn->c), AP_PROTOCOL_HTTP1) == 0) {
         const char *answer = apr_psprintf(conn->c->pool,
                                           "HTTP/1.1 503 Service Unavailable\r\nRetry-After: %ld\r\n"
                                           "Connection: close\r\nContent-Length: 0\r\n\r\n",
                                           seven.conf->retry_after);
-        /* What has arrived is read, since closing over unread data resets the connection. */
-        (void)!recv(fd, buffer, sizeof(buffer), MSG_DONTWAIT);
         (void)!send(fd, answer, strlen(answer), MSG_DONTWAIT | MSG_NOSIGNAL);
         shutdown(fd, SHUT_WR);
     }

@@ -70,10 +70,10 @@ static void start(void)
     int spare = open_end(&proxy_at), file = mkstemp(path);
     config *c;
 
-    close(spare); /* its port is the proxy's */
     for (int i = 0; i < ENDS; i++) {
         ends[i] = open_end(&at[i]);
     }
+    close(spare); /* its port is the proxy's */
     if (file < 0 || dprintf(file,
                             "listen = udp:127.0.0.1:%u\nserver = udp:127.0.0.1:%u\ncalls = 3\n"
                             "t_m = 1s\nround = 1ms\nt1 = 10ms\nexempt = 112\nexempt_calls = 1\n",

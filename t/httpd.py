@@ -16,7 +16,8 @@ What it serves:
     /upload          reads the whole request body, then answers 200 with its size
     /echo-size?N     N kB built in memory (it passes through the output filters)
     /sleep?MS        answers 200 after MS milliseconds spent in a handler
-    /sleep?MS,KB     and then writes so many kB, one by one
+    /wait?KB         answers when there is no file htdocs/hold any more (or after a
+                     minute), and then so many kB, one by one
     /cgi-bin/sleep.sh?S   (with modules=['cgi'] or ['cgid']) the same as a CGI
     /server-status   mod_status, ExtendedStatus On
     /seven-status    mod_seven's own, if a module is given
@@ -59,11 +60,25 @@ end
 
 LUA_SLEEP = '''
 function handle(r)
-  local ms, kb = (r.args or ""):match("^(%d*),?(%d*)")
   r.content_type = "text/plain"
-  r.usleep((tonumber(ms) or 0) * 1000)
+  r.usleep((tonumber(r.args) or 0) * 1000)
   r:puts("slept\\n")
-  for _ = 1, tonumber(kb) or 0 do
+  return apache2.OK
+end
+'''
+
+LUA_WAIT = '''
+function handle(r)
+  local kb = tonumber(r.args) or 0
+  r.content_type = "text/plain"
+  for _ = 1, 6000 do
+    local file = io.open(r.document_root .. "/hold")
+    if not file then break end
+    file:close()
+    r.usleep(10000)
+  end
+  r:puts("waited\\n")
+  for _ = 1, kb do
     r:puts(string.rep("x", 1024))
   end
   return apache2.OK
@@ -142,16 +157,35 @@ def die_with_parent():
     ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM, 0, 0, 0)
 
 
+_claims = []
+
+
+def claim_port(port):
+    """Make this number ours among all who ask here, in any process, until this one
+    ends: a port is free from its choice until its server listens, and between that
+    server's end and its next start. False if it is another's."""
+    claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        claim.bind(f'\0seven-test-port-{port}')
+    except OSError:
+        claim.close()
+        return False
+    _claims.append(claim)
+    return True
+
+
 def free_port():
-    """A loopback port nobody listens on, outside the range clients are given."""
+    """A loopback port nobody listens on, outside the range clients are given. It is
+    nobody else's for as long as this process lives."""
     for _ in range(200):
         port = random.SystemRandom().randrange(12000, 32000)
         with socket.socket() as probe:
             try:
                 probe.bind(('127.0.0.1', port))
-                return port
             except OSError:
                 continue
+        if claim_port(port):
+            return port
     raise HttpdError('no free port found on 127.0.0.1')
 
 
@@ -253,6 +287,7 @@ class Httpd:
         os.truncate(self.path('htdocs/huge.bin'), 16 << 20)
         self._write('lua/upload.lua', LUA_UPLOAD)
         self._write('lua/sleep.lua', LUA_SLEEP)
+        self._write('lua/wait.lua', LUA_WAIT)
         self._write('lua/memory.lua', LUA_MEMORY)
         self._write('cgi-bin/sleep.sh', CGI_SLEEP, 0o755)
         self._write('mime.types', 'text/html html\n')
@@ -302,7 +337,7 @@ class Httpd:
         lines = [f'<Directory {self.dir}>', 'Require all granted', '</Directory>',
                  'DirectoryIndex index.html', 'ExtendedStatus On']
         for url, script in (('/upload', 'upload'), ('/sleep', 'sleep'),
-                            ('/echo-size', 'memory')):
+                            ('/wait', 'wait'), ('/echo-size', 'memory')):
             lines.append(f'LuaMapHandler {url} {self.path("lua", script)}.lua handle')
         handlers = [('/server-status', 'server-status')]
         if self.module:

@@ -13,8 +13,8 @@ def under_attack(server, kind, tls=False, honest_tls=False, least=None, count=20
     with crowd(server, kind, tls=tls) as attack:
         server.wait_figure('Evictions', lambda n: n >= 5)
         replies = honest(server, count, tls=honest_tls)
-        figures = server.figures()
         ends = dict(attack.ends)
+        figures = server.figures()
     print(figures, ends)
     check_served(replies, least)
     check(0 < figures['EvictToFreeP50us'] < 1000000,
@@ -28,9 +28,11 @@ def under_attack(server, kind, tls=False, honest_tls=False, least=None, count=20
 def test_full_server_serves(case):
     mpm, kind = case.split('-')
     with Server(mpm, tls=kind == 'hello') as server:
-        _, ends = under_attack(server, kind)
+        figures, ends = under_attack(server, kind)
         if kind != 'read':
-            check(ends.get('rst', 0) == 0, 'victims that were read from were reset:', ends)
+            # In the middle of a handshake a refused client cannot be told.
+            resets = figures['Refusals'] if kind == 'hello' else 0
+            check(ends.get('rst', 0) <= resets, 'victims that were read from were reset:', ends)
             check(ends.get('fin', 0) >= 3, 'victims were not closed:', ends)
 
 
@@ -55,7 +57,7 @@ def test_strategy_as_published(strategy):
     # Workers enough beyond the places: were all of them busy, the accept queue would relieve.
     with Server(workers=24, lines=[f'SevenStrategy {strategy}', 'SevenReserve 0',
                                    'SevenServerLimit 10']) as server:
-        figures, _ = under_attack(server, 'body', least=14)
+        figures, _ = under_attack(server, 'body', least=11)
         check(figures['Relieved'] == 0, 'a reserve of 0 relieves:', figures)
         check(figures['Replaced'] > 0, figures)
 
@@ -130,8 +132,7 @@ def test_http2_slow_streams(case):
         figures = server.figures()
         print(figures)
         # Their handlers wait for them: they are not busy.
-        check(figures['HeldHandler'] == 0, 'a stalled stream passes for a busy handler:',
-              figures)
+        server.wait_figure('HeldHandler', 0)
         for attacker in attackers:
             attacker.close()
         server.wait_figure('Held', 0)
@@ -164,10 +165,7 @@ def test_slowhttptest(kind):
                                  server.url(path)])
         with attack:
             server.wait_figure('Evictions', lambda n: n >= 5, 20)
-            with Robots('honest', url=server.url('/'), rate=20, seconds=3,
-                        limit=10) as robots:
-                figures = robots.figures()
-        check(figures['served'] >= 0.95 * figures['offered'] > 0, figures)
+            check_served(honest(server, 40, every=0.02), 37)
         server.wait_figure('Held', 0)
 
 
@@ -223,10 +221,12 @@ def test_busy_beside_mod_reqtimeout(mpm):
                 lines=['RequestReadTimeout header=20-40,minrate=500', 'SevenReserve 0',
                        'KeepAliveTimeout 60']) as server:
         others = [clients.half_head(server.port), clients.idle(server.port)]
-        busy = clients.slow_reader(server.port, '/sleep?1500')
+        server.hold()
+        busy = clients.slow_reader(server.port, '/wait')
         held = 2 if mpm == 'event' else 3
         poll(server.figures, lambda figures: figures['HeldHandler'] == 1 and
              figures['HeldHead'] == held - 1 and figures['Overdue'] == held - 1)
+        server.let_go()
         check(busy.reply().status == 200)
         for client in others + [busy]:
             client.close()

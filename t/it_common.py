@@ -14,6 +14,18 @@ FRIEND = '127.0.0.2'      # exempt: it asks for figures without being one of the
 LOG_SHOWN = 6000
 
 
+def long_round(clock=0):
+    """A round that will not end while a test runs, so that PMod only grows. Rounds
+    begin at multiples of their length, on a clock that is so much ahead of the
+    system's monotonic one (seconds)."""
+    now = clock + time.monotonic()
+    return next(f'{hours}h' for hours in (24, 23, 22, 21)
+                if now % (hours * 3600) < hours * 3600 - 900)
+
+
+LONG_ROUND = 'SevenRound ' + long_round()
+
+
 class Skip(Exception):
     """This test cannot run here; the message says why."""
 
@@ -69,6 +81,13 @@ class Server(Httpd):
 
     def config_text(self, lines):
         return f'Define DIR {self.dir}\nDefine PORT {self.port}\n' + super().config_text(lines)
+
+    def hold(self):
+        """From now on /wait?KB waits, and /cgi-bin/pause, until let_go()."""
+        self._write('htdocs/hold', '')
+
+    def let_go(self):
+        os.remove(self.path('htdocs', 'hold'))
 
     patience = 5      # seconds that an orderly end may take
 
@@ -176,6 +195,9 @@ class Robots:
             words += ['--' + name.replace('_', '-')] + ([] if value is True
                                                          else [str(value)])
         self._start(words)
+        if mode == 'echo':
+            poll(lambda: clients.ask(options['listen'], timeout=1).status,
+                 lambda code: code == 200, say='the answer of an echo')
 
     @classmethod
     def command(cls, words):

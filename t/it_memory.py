@@ -9,7 +9,7 @@ import time
 
 from t import clients
 from t.httpd import TOP
-from t.it_common import (MPMS, Server, Skip, cases, check, crowd, curl, honest,
+from t.it_common import (FRIEND, MPMS, Server, Skip, cases, check, crowd, curl, honest,
                          limit, poll, served)
 
 SANITIZED = os.path.join(TOP, 'build', 'asan', 'mod_seven.so')
@@ -85,7 +85,8 @@ def test_under_valgrind(mpm):
                          '--fair-sched=yes']) as server:
         exercise(server, pace=0.5, tls=False)
         server.graceful()
-        poll(lambda: server.get('/index.html', timeout=20), bool, 30)
+        poll(lambda: clients.ask(server.port, source=FRIEND, timeout=20).status,
+             lambda code: code == 200, 60, 'an answer')
         exercise(server, pace=0.5, tls=False)
         server.process.terminate()
         server.process.wait(40)

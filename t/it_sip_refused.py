@@ -3,10 +3,9 @@
 import time
 
 from t.it_common import cases, check, limit, poll
-from t.sip_common import OVER, Setup
+from t.sip_common import LONG_ROUND, OVER, Setup
 from t.sipwire import Call, parameter, unique
 
-LONG = '1h'     # a round in which PMod only grows
 
 
 def full(s):
@@ -22,7 +21,7 @@ def full(s):
 def test_refused(case):
     """The code that is configured, Retry-After, and no word to the server."""
     code, over = case.split('-')
-    with Setup(1, over, over, round=LONG, refuse=code, retry_after=7) as s:
+    with Setup(1, over, over, round=LONG_ROUND, refuse=code, retry_after=7) as s:
         call, answer = full(s)
         check(answer.status == int(code), answer)
         check(answer.get('retry-after') == '7', answer.headers)
@@ -45,7 +44,7 @@ def test_refused(case):
 
 def test_refused_again_after_a_while():
     """The same bytes ten times over a second: one decision, one answer each."""
-    with Setup(1, round=LONG) as s:
+    with Setup(1, round=LONG_ROUND) as s:
         call, answer = full(s)
         refused, pmod = s.figure('refused'), s.figure('pmod')
         for at in range(10):
@@ -81,7 +80,7 @@ def test_refused_by_round():
 
 def test_held_newcomer_gives_up():
     """CANCEL before the round's end: it never reaches the server."""
-    with Setup(1, forward='round', round='2s') as s:
+    with Setup(1, forward='round', round=LONG_ROUND) as s:
         call = s.call()
         call.invite()
         call.expect(100)
@@ -125,7 +124,7 @@ def test_first_of_a_round_gets_in():
 @cases(*OVER)
 def test_other_requests_pass_when_full(case):
     """REGISTER, OPTIONS, SUBSCRIBE, MESSAGE, PUBLISH and a method nobody knows."""
-    with Setup(1, case, case, round=LONG) as s:
+    with Setup(1, case, case, round=LONG_ROUND) as s:
         full(s)
         for method in ('REGISTER', 'OPTIONS', 'SUBSCRIBE', 'MESSAGE', 'PUBLISH', 'FROBNICATE'):
             call = s.call()
@@ -139,7 +138,7 @@ def test_other_requests_pass_when_full(case):
 
 
 def test_in_dialog_passes_when_full():
-    with Setup(2, round=LONG, strategy='tournament 2', t_m='600s') as s:
+    with Setup(2, round=LONG_ROUND, strategy='tournament 2', t_m='600s') as s:
         call, _ = s.up()
         for method in ('INFO', 'UPDATE', 'MESSAGE', 'REFER', 'NOTIFY'):
             call.send(call.request(method))
@@ -202,7 +201,7 @@ def test_exempt(case):
     entry = {'address': '127.0.0.2', 'network': '127.0.0.2/31',
              'aor': 'sip:chief@example.org', 'number': '112',
              'urn': 'urn:service:counseling', 'always': 'none'}[case]
-    with Setup(1, round=LONG, exempt=entry, exempt_calls=2) as s:
+    with Setup(1, round=LONG_ROUND, exempt=entry, exempt_calls=2) as s:
         full(s)
         up = s.figure('waiting') + s.figure('incall')
         pmod = s.figure('pmod')
@@ -244,7 +243,7 @@ def test_exempt_is_no_victim():
 
 def test_exempt_places_run_out():
     """Then an exempt call is as any other: the exemption cannot fill the server."""
-    with Setup(1, exempt='112', exempt_calls=1, round=LONG) as s:
+    with Setup(1, exempt='112', exempt_calls=1, round=LONG_ROUND) as s:
         full(s)
         first = s.call()
         first.target = 'sip:112@example.org'
@@ -264,7 +263,7 @@ def test_exempt_places_run_out():
 @cases('friend', 'stranger')
 def test_resource_priority(case):
     """RFC 4412's header counts only from an address of the list."""
-    with Setup(1, exempt=['127.0.0.2'], exempt_calls=1, round=LONG) as s:
+    with Setup(1, exempt=['127.0.0.2'], exempt_calls=1, round=LONG_ROUND) as s:
         full(s)
         endpoint = s.another(host='127.0.0.2' if case == 'friend' else '127.0.0.3')
         for at in range(20):
@@ -281,7 +280,7 @@ def test_resource_priority(case):
 
 def test_detect_only():
     """It decides and counts; all calls pass and none is ended."""
-    with Setup(1, detect_only='yes', round=LONG) as s:
+    with Setup(1, detect_only='yes', round=LONG_ROUND) as s:
         calls = [s.up()[0] for _ in range(6)]
         status = s.proxy.status()
         check(status['would_refuse'] + status['would_cut'] == 5, status)

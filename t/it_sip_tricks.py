@@ -109,7 +109,7 @@ def test_too_long_to_be_kept(case):
 def test_odd_contact(case):
     """A caller who cannot be reached, or sends the BYE elsewhere: it still comes to the
     server, and nothing goes round."""
-    with Setup(1, t1='20ms') as s:
+    with Setup(1, t1='60ms') as s:
         contact = {'none': '', 'the proxy': f'<sip:a@127.0.0.1:{s.proxy.port}>',
                    'the server': f'<sip:a@{s.server.at}>',
                    'a strict route': f'<sip:a@{s.caller.at}>',

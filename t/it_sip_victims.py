@@ -4,11 +4,13 @@ its place goes to the newcomer.
 With one place, the first newcomer of a round always gets in (P1 is 1 at PMod 0) and
 there is one holder to draw: so each of these tests knows who the victim is."""
 
+import time
+
 from t.it_common import cases, check, poll
 from t.sip_common import OVER, Setup, answered
 from t.sipwire import build, parameter, uri_of
 
-QUICK = '20ms'
+QUICK = '60ms'
 PAIRS = ('udp-udp', 'tcp-tcp', 'udp-tcp', 'tcp-udp')
 
 
@@ -29,10 +31,19 @@ def check_cancel(cancel, at_server):
     check(cancel.all('route') == at_server.all('route'), cancel.all('route'))
 
 
+def check_within_1s(s, began):
+    """One victim since then has ended within 1 s of its choice; or else the test was
+    too slow to say."""
+    s.wait_figure('ending', 0)
+    seconds = time.monotonic() - began
+    check(s.figure('cut_within_1s') == 1 or seconds > 1, seconds, s.proxy.status())
+
+
 @cases(*PAIRS)
 def test_waiting_victim(case):
     with Setup(1, *case.split('-')) as s:
         call, at_server, tag = s.waiting()
+        began = time.monotonic()
         other, other_at_server, other_tag = newcomer(s)
         answer = call.expect(lambda m: m.status and m.status >= 300)
         check(answer.status == 503, answer)
@@ -42,6 +53,7 @@ def test_waiting_victim(case):
         check_cancel(cancel, at_server)
         s.server.reply(cancel, 200)
         s.server.reply(at_server, 487, tag=tag)
+        check_within_1s(s, began)
         ack = s.server.expect('ACK')
         check(ack.listed('via')[0] == at_server.listed('via')[0], ack.all('via'))
         check(ack.tag('to') == tag and ack.cseq == at_server.cseq, ack.headers)
@@ -52,8 +64,6 @@ def test_waiting_victim(case):
         call.none(lambda m: m.status in (487, 200), 0.2)
         check(s.figure('ended.cut_waiting') == 1, s.figure('ended'))
         check(s.figure('replaced') == 1, s.proxy.status())
-        s.wait_figure('ending', 0)
-        s.wait_figure('cut_within_1s', 1)
 
 
 def test_487_again_is_acked_again():
@@ -191,13 +201,14 @@ def check_both_byes(s, call, callee, above=None):
 def test_incall_victim(case):
     with Setup(1, *case.split('-')) as s:
         call, callee = s.up()
+        began = time.monotonic()
         other, at_server, tag = newcomer(s)
         check_both_byes(s, call, callee)
+        check_within_1s(s, began)
         s.server.reply(at_server, 200, tag=tag)
         other.ack(other.expect((200, 'INVITE')))
         s.wait_up(0, 1)
         check(s.figure('ended.cut_incall') == 1, s.figure('ended'))
-        check(s.figure('cut_within_1s') == 1, s.proxy.status())
 
 
 def test_incall_victim_ipv6():
@@ -209,7 +220,7 @@ def test_incall_victim_ipv6():
 
 def test_byes_are_sent_again_until_answered():
     """And the call is being ended, not ended, until then."""
-    with Setup(1, t1='50ms') as s:
+    with Setup(1, t1='100ms') as s:
         call, _ = s.up()
         newcomer(s)
         poll(lambda: call.count('BYE'), lambda n: n >= 3, say='BYE sent again')

@@ -10,7 +10,7 @@ import subprocess
 from t.httpd import TOP
 from t.it_common import Skip, cases, check, limit, poll
 from t.sip import free_sip_port
-from t.sip_common import OVER, Setup
+from t.sip_common import LONG_ROUND, OVER, Setup
 from t.sipwire import SDP, Call, Message, Missing, build, parameter, unique, uri_of
 
 TORTURE = os.path.join(TOP, '..', 'shared', 'corpora', 'rfc4475')
@@ -439,7 +439,7 @@ def test_torture(case):
     """Each of RFC 4475's messages: no crash or hang. Over the transport that its Via
     names, the valid requests go on."""
     messages = torture()
-    with Setup(60, round='1h') as s:
+    with Setup(60, round=LONG_ROUND) as s:
         for name, data in messages.items():
             over = over_of(data) if case not in OVER else case
             link = s.another(over)

@@ -26,7 +26,7 @@ import sys
 import tempfile
 import time
 
-from t.httpd import TOP, die_with_parent, free_port, install_cleanup, reap_group
+from t.httpd import TOP, claim_port, die_with_parent, free_port, install_cleanup, reap_group
 from t.sipwire import Endpoint, Message, build, unique
 
 KAMAILIO = '/usr/sbin/kamailio'
@@ -554,8 +554,8 @@ class Sipp(Program):
 
 
 def media_port():
-    """Four UDP ports in a row that are free, below those that others are given: SIPp
-    binds them though no media passes, and gives up if it cannot."""
+    """The first of four UDP ports in a row that are free, below those that others are
+    given: SIPp binds them though no media passes, and gives up if it cannot."""
     for _ in range(200):
         port = random.SystemRandom().randrange(2000, 11000, 4)
         with contextlib.ExitStack() as held:
@@ -564,9 +564,10 @@ def media_port():
                     probe = held.enter_context(socket.socket(socket.AF_INET,
                                                              socket.SOCK_DGRAM))
                     probe.bind(('127.0.0.1', port + at))
-                return port
             except OSError:
                 continue
+        if claim_port(port):
+            return port
     raise SipError('no free ports found for media')
 
 

@@ -3,11 +3,12 @@ server that are both raw endpoints, so that each message is the test's own."""
 
 import re
 
-from t.it_common import check, poll
+from t.it_common import check, long_round, poll
 from t.sip import SevenSip
 from t.sipwire import Call, Endpoint, answered, unique
 
 OVER = ('udp', 'tcp')
+LONG_ROUND = long_round(2 * 365 * 86400)     # where seven-sip's clock starts
 
 
 class Setup:
@@ -23,6 +24,7 @@ class Setup:
         keys.setdefault('t_m', '60s')
         keys.setdefault('forward', 'now')
         keys.setdefault('round', '1s')
+        keys.setdefault('t1', '10s')     # nothing is sent again because a test was slow
         self.proxy = SevenSip(self.server.address, calls, server_over,
                               hosts or (host,), asan=True, start=start, **keys)
         self.more = []
