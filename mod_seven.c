@@ -125,7 +125,8 @@ struct child {
 
 struct shared {
     seven_lease leader;
-    _Atomic ap_generation_t born; /* of the first child that used this; -1: none yet */
+    _Atomic ap_generation_t born;       /* of the first child that used this; -1: none yet */
+    _Atomic ap_generation_t configured; /* the latest that the parent has read the setting of */
     _Atomic int tight; /* few places are free: whether the server is at work is told at once */
     _Atomic uint64_t tense_until;
     _Atomic uint64_t evicted, parked_shed;
@@ -179,6 +180,7 @@ struct conn {
 /* Outlives the module's own unloading at a restart. */
 struct retained {
     apr_shm_t *shm;
+    apr_shm_t *old; /* while the configuration is read: what it was before, if not the same */
     seven_policy policy;
     uint32_t children;
 };
@@ -193,9 +195,10 @@ static struct {
     uint32_t child;
     seven_table table; /* the connections, for the watcher */
     pthread_t watcher;
-    uint32_t stuck, promised; /* the leader's looks in a row, see is_stuck() and is_promised() */
-    uint64_t promised_us;     /* the last of these */
-    uint32_t alive;           /* workers then */
+    /* the leader's looks in a row, see is_stuck(), is_promised() and is_restarting() */
+    uint32_t stuck, promised, childless;
+    uint64_t promised_us; /* the last of these */
+    uint32_t alive;       /* workers then */
     int watching;
     _Atomic int stop;
 } seven;
@@ -997,6 +1000,19 @@ static int has_successors(void)
     return 0;
 }
 
+/* Whether the parent still reads the configuration of a new generation, which may take it long, or
+ * has just read it: there is no room to be made for children that are not started yet. */
+static int is_restarting(void)
+{
+    ap_generation_t running = ap_get_scoreboard_global()->running_generation;
+    int reads = atomic_load(&seven.shared->configured) != running;
+
+    if (reads || has_successors()) {
+        seven.childless = 0;
+    }
+    return reads || (!has_successors() && seven.childless++ < LOOKS_STUCK);
+}
+
 /* Whether workers are about to be there that nobody need make room for: threads of a child that
  * starts, children that the MPM has yet to start, or the successor of an old child that has no
  * client. A promise that is not kept for long, with no worker more, is none: a child may hang, and
@@ -1004,7 +1020,7 @@ static int has_successors(void)
 static int is_promised(const struct workers *w, uint32_t clients, uint64_t now)
 {
     int more = w->alive < seven.conf->workers && w->slots > 0;
-    int promised = more || w->coming > 0 || w->marked > clients;
+    int promised = is_restarting() || more || w->coming > 0 || w->marked > clients;
 
     if (!promised || w->alive > seven.alive || now - seven.promised_us > SECOND) {
         seven.promised = 0;
@@ -1175,7 +1191,7 @@ static void *watch(void *unused)
             uint64_t again = lead(now);
             next = again < next ? again : next;
         } else {
-            seven.stuck = seven.promised = 0;
+            seven.stuck = seven.promised = seven.childless = 0;
         }
         sleep_until(&self->wake, next);
     }
@@ -2114,9 +2130,14 @@ static size_t pool_at(uint32_t children, uint32_t places)
     return align64(phases_at(children) + places * sizeof(_Atomic int));
 }
 
+static struct shared *shared_in(const apr_shm_t *shm)
+{
+    return (struct shared *)align64((size_t)apr_shm_baseaddr_get(shm));
+}
+
 static void find_parts(const struct retained *kept)
 {
-    char *base = (char *)align64((size_t)apr_shm_baseaddr_get(kept->shm));
+    char *base = (char *)shared_in(kept->shm);
 
     seven.shared = (struct shared *)base;
     seven.phases = (_Atomic int *)(base + phases_at(kept->children));
@@ -2129,10 +2150,8 @@ static apr_status_t share(struct retained *kept, const seven_policy *policy, uin
 {
     apr_status_t rv;
 
-    if (kept->shm != NULL) {
-        apr_shm_destroy(kept->shm);
-        kept->shm = NULL;
-    }
+    kept->old = kept->shm;
+    kept->shm = NULL;
     rv = apr_shm_create(&kept->shm, pool_at(children, policy->places) + seven_size(policy) + 64,
                         NULL, process);
     if (rv != APR_SUCCESS) {
@@ -2172,10 +2191,11 @@ static void advise(const struct config *conf, server_rec *s)
                  conf->reserved, strategy_name());
 }
 
+static const char retained_key[] = "mod_seven";
+
 static int seven_post_config(apr_pool_t *pconf, apr_pool_t *plog, apr_pool_t *ptemp, server_rec *s)
 {
-    static const char key[] = "mod_seven";
-    struct retained *kept = ap_retained_data_get(key);
+    struct retained *kept = ap_retained_data_get(retained_key);
     int daemons = 1;
     uint32_t children;
     apr_status_t rv = APR_SUCCESS;
@@ -2190,7 +2210,7 @@ static int seven_post_config(apr_pool_t *pconf, apr_pool_t *plog, apr_pool_t *pt
         return OK;
     }
     if (kept == NULL) {
-        kept = ap_retained_data_create(key, sizeof(*kept));
+        kept = ap_retained_data_create(retained_key, sizeof(*kept));
     }
     ap_mpm_query(AP_MPMQ_HARD_LIMIT_DAEMONS, &daemons);
     children = (uint32_t)daemons * 8 + 256; /* many generations of them, after quick restarts */
@@ -2209,11 +2229,35 @@ static int seven_post_config(apr_pool_t *pconf, apr_pool_t *plog, apr_pool_t *pt
     return OK;
 }
 
+/* The leaders of old children wait for this, whatever the new configuration says. */
+static int seven_is_configured(apr_pool_t *pconf, apr_pool_t *plog, apr_pool_t *ptemp,
+                               server_rec *s)
+{
+    struct retained *kept = ap_retained_data_get(retained_key);
+    int generation = 0;
+
+    (void)pconf;
+    (void)plog;
+    (void)ptemp;
+    (void)s;
+    ap_mpm_query(AP_MPMQ_GENERATION, &generation);
+    if (kept != NULL && kept->shm != NULL) {
+        atomic_store(&shared_in(kept->shm)->configured, generation);
+    }
+    if (kept != NULL && kept->old != NULL) {
+        atomic_store(&shared_in(kept->old)->configured, generation);
+        apr_shm_destroy(kept->old);
+        kept->old = NULL;
+    }
+    return OK;
+}
+
 static void register_hooks(apr_pool_t *p)
 {
     (void)p;
     ap_hook_check_config(seven_check_config, NULL, NULL, APR_HOOK_LAST); /* after the MPM's */
     ap_hook_post_config(seven_post_config, NULL, NULL, APR_HOOK_MIDDLE);
+    ap_hook_post_config(seven_is_configured, NULL, NULL, APR_HOOK_REALLY_LAST);
     ap_hook_child_init(seven_child_init, NULL, NULL, APR_HOOK_MIDDLE);
     ap_hook_child_status(seven_child_status, NULL, NULL, APR_HOOK_MIDDLE);
     ap_hook_pre_connection(seven_pre_connection, NULL, NULL, APR_HOOK_FIRST);

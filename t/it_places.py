@@ -179,6 +179,34 @@ def test_a_child_that_is_slow_to_start_costs_nobody_a_place(mpm):
             client.close()
 
 
+@cases(*(f'{mpm}-{how}' for mpm in ('event', 'worker') for how in ('as it was', 'changed', 'off')))
+def test_a_configuration_that_is_slow_to_read_costs_nobody_a_place(case):
+    """All that there are belong to children of before, and nobody could be served in their
+    place; later they must make room for new children, of which there can be no others."""
+    mpm, how = case.split('-')
+    with tempfile.TemporaryDirectory() as scratch:
+        os.chmod(scratch, 0o755)
+        path = os.path.join(scratch, 'slow')
+        with Server(mpm, workers=4, threads=2, server_limit=2, env={'SLOW_CONFIG': path},
+                    lines=[SLOW, 'SevenServerLimit 4', 'SevenReserve 0']) as server:
+            holders = [clients.half_head(server.port) for _ in range(3)]
+            server.wait_figure('Held', 3)
+            with open(path, 'w'):
+                pass
+            if how != 'as it was':
+                server.change([SLOW, 'SevenServerLimit 3' if how == 'changed'
+                               else 'SevenEngine Off'])
+            server.process.send_signal(signal.SIGUSR1)
+            poll(server.error_log, lambda text: 'SIGUSR1 received' in text)
+            time.sleep(0.7)
+            check(all(client.is_open() for client in holders), 'somebody was closed')
+            os.remove(path)
+            poll(lambda: clients.ask(server.port, timeout=3).status, lambda code: code == 200,
+                 say='an answer')
+            for client in holders:
+                client.close()
+
+
 @cases(*MPMS)
 def test_workers_slow_to_accept_cost_nobody_a_place(mpm):
     """They are about to ask for their clients, and places are free."""
