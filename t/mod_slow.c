@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A module for the tests, as slow as others may be. While the file exists that SLOW_START names,
  * the first child to come by does not start; while the one exists that SLOW_ACCEPT names,
- * connections from 127.0.0.9 keep their workers before they are asked anything; while the one exists
- * that SLOW_CONFIG names, the parent is not through with its configuration. None for longer than a
- * minute. The entry in the scoreboard of a worker that reads from 127.0.0.8 says that there
+ * connections from 127.0.0.9 keep their workers before they are asked anything; while the one
+ * exists that SLOW_CONFIG names, the parent is not through with its configuration. None for longer
+ * than a minute. The entry in the scoreboard of a worker that reads from 127.0.0.8 says that there
  * is none, as it does where the end of an old child's thread came after the start of a new one's.
  */
 #include "httpd.h"
