@@ -187,14 +187,15 @@ def test_a_configuration_that_is_slow_to_read_costs_nobody_a_place(case):
     with tempfile.TemporaryDirectory() as scratch:
         os.chmod(scratch, 0o755)
         path = os.path.join(scratch, 'slow')
-        with Server(mpm, workers=4, threads=2, server_limit=2, env={'SLOW_CONFIG': path},
-                    lines=[SLOW, 'SevenServerLimit 4', 'SevenReserve 0']) as server:
-            holders = [clients.half_head(server.port) for _ in range(3)]
-            server.wait_figure('Held', 3)
+        # Holders in both children, and workers left to ask for the figures.
+        with Server(mpm, workers=8, threads=4, server_limit=2, env={'SLOW_CONFIG': path},
+                    lines=[SLOW, 'SevenServerLimit 8', 'SevenReserve 0']) as server:
+            holders = [clients.half_head(server.port) for _ in range(6)]
+            server.wait_figure('Held', 6)
             with open(path, 'w'):
                 pass
             if how != 'as it was':
-                server.change([SLOW, 'SevenServerLimit 3' if how == 'changed'
+                server.change([SLOW, 'SevenServerLimit 7' if how == 'changed'
                                else 'SevenEngine Off'])
             server.process.send_signal(signal.SIGUSR1)
             poll(server.error_log, lambda text: 'SIGUSR1 received' in text)
