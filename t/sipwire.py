@@ -178,14 +178,14 @@ class Endpoint:
     """A SIP element that does only what it is told. `seen` is everything that
     came in; expect() looks through what was not yet taken."""
 
-    def __init__(self, transport='udp', host='127.0.0.1', port=0):
+    def __init__(self, transport='udp', host='127.0.0.1'):
         self.transport, self.host = transport, host
         family = socket.AF_INET6 if ':' in host else socket.AF_INET
         kind = socket.SOCK_DGRAM if transport == 'udp' else socket.SOCK_STREAM
         self.family = family
         self.socket = socket.socket(family, kind)
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self.socket.bind((host, port))
+        # Without SO_REUSEADDR, or the system might give two of us the same UDP port.
+        self.socket.bind((host, 0))
         if transport == 'udp':
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)
         else:
