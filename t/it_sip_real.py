@@ -207,8 +207,9 @@ def test_attack(case):
     with Kamailio(limit=12) as server, Callee(60) as bob, Callee(60) as mallory:
         server.register('bob', f'sip:bob@{bob.at}')
         server.register('mallory', f'sip:mallory@{mallory.at}')
+        # Whoever is still to answer a BYE when the callers stop is given up after 6.4 s.
         with SevenSip(server.address, 8, case, asan=True, t_m='500ms',
-                      forward='now') as proxy:
+                      forward='now', t1='100ms') as proxy:
             rows = schedule(1, HONEST, 8, 6, mean=0.5) + schedule(1, ATTACKER, 4, 6)
             with Callers(rows, proxy.address, transport=kind) as callers:
                 poll(callers.calls, lambda calls: len(calls) == len(rows), timeout=30,
