@@ -12,7 +12,9 @@
 #include "parser.h"
 
 #define TICK_MS 100
-#define MAX_MESSAGE 65536
+/* Bytes, with all that is added on the way, and what the library keeps beside it, which depends on
+ * how the message arrived: one of 64 kB has room for both. */
+#define MAX_MESSAGE 131072
 #define YEAR_US (UINT64_C(365) * 86400 * SECOND_US)
 #define KEY_NAME "key"
 #define T_M_NAME "t_m"
