@@ -126,7 +126,7 @@ struct child {
 struct shared {
     seven_lease leader;
     _Atomic ap_generation_t born;       /* of the first child that used this; -1: none yet */
-    _Atomic ap_generation_t configured; /* the latest that the parent has read the setting of */
+    _Atomic ap_generation_t configured; /* whose configuration the parent has read */
     _Atomic int tight; /* few places are free: whether the server is at work is told at once */
     _Atomic uint64_t tense_until;
     _Atomic uint64_t evicted, parked_shed;
@@ -1006,11 +1006,10 @@ static int is_restarting(void)
 {
     ap_generation_t running = ap_get_scoreboard_global()->running_generation;
     int reads = atomic_load(&seven.shared->configured) != running;
+    int childless = !reads && !has_successors();
 
-    if (reads || has_successors()) {
-        seven.childless = 0;
-    }
-    return reads || (!has_successors() && seven.childless++ < LOOKS_STUCK);
+    seven.childless = childless ? seven.childless + 1 : 0;
+    return reads || (childless && seven.childless <= LOOKS_STUCK);
 }
 
 /* Whether workers are about to be there that nobody need make room for: threads of a child that
